@@ -1,0 +1,90 @@
+"""The PTX instructions that the kernels issue themselves, one function each.
+
+Addresses are integers: shared memory as 32-bit `Int32`, global memory as 64-bit `Int64`. Everything is volatile and
+keeps its program order; what orders it between threads is the caller's business.
+"""
+
+import cutlass.cute as cute
+from cutlass import Float32, Int32, Int64
+from cutlass._mlir.dialects import llvm
+
+_ptx = cute.arch.inline_ptx
+
+
+def cp_async(smem, gmem, predicate=None):
+    """Copies 16 bytes global -> shared past L1 (`cp.async.cg`); skipped where `predicate` is false."""
+    _ptx("cp.async.cg.shared.global [{$r0}], [{$r1}], 16;", read_only_args=[smem, gmem], predicate=predicate)
+
+
+def cp_async_evict_first(smem, gmem, policy):
+    """`cp_async` with an L2 cache policy (from `evict_first_policy`)."""
+    _ptx(
+        "cp.async.cg.shared.global.L2::cache_hint [{$r0}], [{$r1}], 16, {$r2};",
+        read_only_args=[smem, gmem, policy],
+    )
+
+
+def evict_first_policy():
+    """An L2 policy that makes the lines it loads the first to be evicted: weights are read once.
+
+    Made at run time: a constant policy lets the assembler fold it into a descriptor that some versions mis-encode.
+    """
+    return _ptx("createpolicy.fractional.L2::evict_first.b64 {$w0}, 1.0;", write_only_types=[Int64])
+
+
+def ldmatrix_x4(smem):
+    """Four 8x8 BF16 matrices from shared memory, one 16-byte row address per lane; four 32-bit registers."""
+    return _ptx(
+        "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {{$w0}, {$w1}, {$w2}, {$w3}}, [{$r0}];",
+        write_only_types=[Int32] * 4,
+        read_only_args=[smem],
+    )
+
+
+def mma_bf16(acc, a, b):
+    """acc + a @ b for one m16n8k16 fragment: `acc` 4 Float32, `a` 4 and `b` 2 registers of BF16 pairs; returns 4."""
+    f32 = Float32.mlir_type
+    # Not `_ptx`: it would put a `mov` in front of each of the four FP32 inputs of every mma.
+    result = llvm.inline_asm(
+        llvm.StructType.get_literal([f32] * 4),
+        [value.ir_value() for value in (*a, *b, *acc)],
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+        "{$0, $1, $2, $3}, {$4, $5, $6, $7}, {$8, $9}, {$10, $11, $12, $13};",
+        "=f,=f,=f,=f,r,r,r,r,r,r,f,f,f,f",
+        has_side_effects=False,
+    )
+    return [Float32(llvm.extractvalue(f32, result, [i])) for i in range(4)]
+
+
+def store_shared_f32x2(smem, a, b):
+    """Stores two FP32 words (8 bytes, aligned) to shared memory."""
+    _ptx("st.shared.v2.f32 [{$r0}], {{$r1}, {$r2}};", read_only_args=[smem, a, b])
+
+
+def load_shared_f32(smem):
+    """Loads one FP32 word from shared memory."""
+    return _ptx("ld.shared.f32 {$w0}, [{$r0}];", write_only_types=[Float32], read_only_args=[smem])
+
+
+def pack_bf16x2(low, high):
+    """Rounds two FP32 to nearest-even BF16 and packs them, `low` in the low half."""
+    return _ptx("cvt.rn.bf16x2.f32 {$w0}, {$r0}, {$r1};", write_only_types=[Int32], read_only_args=[high, low])
+
+
+def store_global_b32x2(gmem, a, b):
+    """Stores two 32-bit registers (8 bytes, aligned) to global memory."""
+    _ptx("st.global.v2.b32 [{$r0}], {{$r1}, {$r2}};", read_only_args=[gmem, a, b])
+
+
+def load_global_b32x2(gmem):
+    """Loads two 32-bit registers (8 bytes, aligned) from global memory."""
+    return _ptx("ld.global.v2.b32 {{$w0}, {$w1}}, [{$r0}];", write_only_types=[Int32] * 2, read_only_args=[gmem])
+
+
+def unpack_bf16x2(pair):
+    """The two BF16 of a 32-bit register as FP32, low half first."""
+    return _bits_to_f32(pair << 16), _bits_to_f32(pair & Int32(-65536))
+
+
+def _bits_to_f32(bits):
+    return Float32(llvm.bitcast(Float32.mlir_type, bits.ir_value()))

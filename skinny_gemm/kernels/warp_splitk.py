@@ -1,0 +1,196 @@
+"""Warp split-K GEMM for decode: `out[M, N] = x[M, K] @ weight[N, K]^T`, BF16 in and out, FP32 accumulation, M <= 32.
+
+At these M the weight stream is everything. A CTA owns `output_tile` weight rows and `token_tile` tokens; loader warps
+keep a ring of K tiles in flight with 16-byte `cp.async`, and four compute warps each multiply one K quarter of every
+tile. Their partial sums meet in shared memory and are added in warp order, so results are bitwise reproducible.
+
+Warp roles: 0-3 compute, 4-5 load weights, 6 (and 7) load activations. All offsets come from `layouts.warp_splitk`.
+"""
+
+import cutlass
+import cutlass.cute as cute
+from cutlass import Float32, Int32, Int64
+
+from ..layouts import warp_splitk as layout
+from ..layouts.swizzle import ELEMENT_BYTES, tile_offset
+from ..tactics.warp_splitk import WarpSplitKTactic
+from . import ptx
+
+COMPUTE_THREADS = layout.COMPUTE_WARPS * layout.WARP
+WEIGHT_THREADS = layout.WEIGHT_LOADER_WARPS * layout.WARP
+FIRST_ACTIVATION_WARP = layout.COMPUTE_WARPS + layout.WEIGHT_LOADER_WARPS
+REDUCE_BARRIER = 1  #: named barrier of the four compute warps; 0 is the CTA's
+
+
+class WarpSplitK:
+    """The kernel for one (N, K, tactic); `pdl` compiles programmatic dependent launch in or out."""
+
+    def __init__(self, n: int, k: int, tactic: WarpSplitKTactic, pdl: bool):
+        self.n, self.k, self.tactic, self.pdl = n, k, tactic, pdl
+        self.tiles = k // tactic.k_tile
+        self.ring = self.tiles > tactic.stages  # the ring is reused: loaders must wait for empty stages
+        self.steps_a = tactic.output_tile // layout.MMA_M
+        self.steps_b = tactic.token_tile // layout.MMA_N
+        self.activation_threads = tactic.b_loader_warps * layout.WARP
+        self.reduce_rounds = -(-layout.reduce_units(tactic.output_tile, tactic.token_tile) // COMPUTE_THREADS)
+        self.smem = layout.smem_regions(tactic.output_tile, tactic.token_tile, tactic.k_tile, tactic.stages)
+
+    @cute.jit
+    def __call__(self, weight: cute.Pointer, x: cute.Pointer, out: cute.Pointer, bias: cute.Pointer, m: Int32):
+        t = self.tactic
+        self.kernel(weight, x, out, bias, m).launch(
+            grid=[self.n // t.output_tile, cute.ceil_div(m, t.token_tile), 1],
+            block=[t.threads, 1, 1],
+            smem=layout.smem_bytes(t.output_tile, t.token_tile, t.k_tile, t.stages),
+            use_pdl=self.pdl,
+        )
+
+    @cute.kernel
+    def kernel(self, weight: cute.Pointer, x: cute.Pointer, out: cute.Pointer, bias: cute.Pointer, m: Int32):
+        t = self.tactic
+        thread, _, _ = cute.arch.thread_idx()
+        tile_n, tile_m, _ = cute.arch.block_idx()
+        warp = cute.arch.make_warp_uniform(thread // layout.WARP)
+        smem = cute.arch.get_dyn_smem(cutlass.Uint8, alignment=1024)
+        sA, sB, sPartials, full, empty = (smem + offset for _, offset, _ in self.smem)
+        full, empty = cute.recast_ptr(full, dtype=Int64), cute.recast_ptr(empty, dtype=Int64)
+        first_feature, first_token = tile_n * t.output_tile, tile_m * t.token_tile
+
+        is_weight_loader = warp >= layout.COMPUTE_WARPS and warp < FIRST_ACTIVATION_WARP
+        if is_weight_loader:
+            # Weights never depend on the previous kernel: the first tile's DRAM latency hides behind barrier set-up.
+            # No cache hint here: a hinted copy ahead of the CTA barrier is what some assemblers mis-encode.
+            self.load_weights(0, weight, sA, first_feature, thread - COMPUTE_THREADS, None)
+        if thread == 0:
+            for stage in cutlass.range_constexpr(t.stages):
+                cute.arch.mbarrier_init(full + stage, WEIGHT_THREADS + self.activation_threads)
+                if cutlass.const_expr(self.ring):
+                    cute.arch.mbarrier_init(empty + stage, layout.COMPUTE_WARPS)
+            cute.arch.mbarrier_init_fence()
+        cute.arch.sync_threads()
+
+        if warp < layout.COMPUTE_WARPS:
+            self.compute(out, bias, m, sA, sB, sPartials, full, empty, first_feature, first_token, thread, warp)
+        elif is_weight_loader:
+            policy = ptx.evict_first_policy()
+            cute.arch.cp_async_mbarrier_arrive_noinc(full)
+            for tile in cutlass.range_constexpr(1, self.tiles):
+                self.wait_empty(empty, tile)
+                self.load_weights(tile, weight, sA, first_feature, thread - COMPUTE_THREADS, policy)
+                cute.arch.cp_async_mbarrier_arrive_noinc(full + tile % t.stages)
+        else:
+            if cutlass.const_expr(self.pdl):
+                # Per thread: only a thread that has waited may read what the previous kernel wrote.
+                cute.arch.griddepcontrol_wait()
+            for tile in cutlass.range_constexpr(self.tiles):
+                self.wait_empty(empty, tile)
+                self.load_activations(tile, x, sB, first_token, m, thread - FIRST_ACTIVATION_WARP * layout.WARP)
+                cute.arch.cp_async_mbarrier_arrive_noinc(full + tile % t.stages)
+            if cutlass.const_expr(self.pdl):
+                cute.arch.griddepcontrol_launch_dependents()
+
+    @cute.jit
+    def wait_empty(self, empty, tile: cutlass.Constexpr):
+        """Waits until the compute warps have drained the stage that `tile` reuses; the first pass never waits."""
+        stages = self.tactic.stages
+        if cutlass.const_expr(tile >= stages):
+            cute.arch.mbarrier_wait(empty + tile % stages, (tile // stages - 1) & 1)
+
+    @cute.jit
+    def load_weights(self, tile: cutlass.Constexpr, weight, sA, first_feature, thread, policy):
+        """Issues this weight loader's 16-byte copies of K tile `tile`."""
+        t = self.tactic
+        base = sA.toint() + tile % t.stages * t.output_tile * t.k_tile * ELEMENT_BYTES
+        for i in cutlass.range_constexpr(layout.loader_chunks(t.output_tile, WEIGHT_THREADS, t.k_tile)):
+            row, col = layout.loader_chunk(thread, i, WEIGHT_THREADS, t.k_tile)
+            smem = base + tile_offset(row, col, t.k_tile) * ELEMENT_BYTES
+            gmem = self.element_address(weight, first_feature + row, tile * t.k_tile + col)
+            if cutlass.const_expr(policy is None):
+                ptx.cp_async(smem, gmem)
+            else:
+                ptx.cp_async_evict_first(smem, gmem, policy)
+
+    @cute.jit
+    def load_activations(self, tile: cutlass.Constexpr, x, sB, first_token, m, thread):
+        """Issues this activation loader's 16-byte copies of K tile `tile`; rows at or past M are not read."""
+        t = self.tactic
+        base = sB.toint() + tile % t.stages * t.token_tile * t.k_tile * ELEMENT_BYTES
+        for i in cutlass.range_constexpr(layout.loader_chunks(t.token_tile, self.activation_threads, t.k_tile)):
+            row, col = layout.loader_chunk(thread, i, self.activation_threads, t.k_tile)
+            smem = base + tile_offset(row, col, t.k_tile) * ELEMENT_BYTES
+            gmem = self.element_address(x, first_token + row, tile * t.k_tile + col)
+            ptx.cp_async(smem, gmem, predicate=first_token + row < m)
+
+    def element_address(self, matrix, row, col):
+        """Byte address of element (row, col) of a packed `[rows, K]` BF16 matrix."""
+        return matrix.toint() + Int64(row) * (self.k * ELEMENT_BYTES) + Int64(col * ELEMENT_BYTES)
+
+    @cute.jit
+    def compute(self, out, bias, m, sA, sB, sPartials, full, empty, first_feature, first_token, thread, warp):
+        """A compute warp: multiplies its K quarter of every tile, then takes part in the fixed-order reduction."""
+        t = self.tactic
+        lane = thread & 31
+        a_base, b_base = sA.toint(), sB.toint()
+        bias_words = []  # read ahead of the K loop, which hides the latency
+        for i in cutlass.range_constexpr(self.reduce_rounds):
+            feature, _ = layout.reduce_unit(thread + i * COMPUTE_THREADS, t.output_tile)
+            low, high = Int32(0), Int32(0)
+            if bias.toint() != 0:
+                low, high = ptx.load_global_b32x2(bias.toint() + Int64((first_feature + feature) * ELEMENT_BYTES))
+            bias_words += [low, high]
+        acc = [[[Float32(0.0)] * 4 for _ in range(self.steps_b)] for _ in range(self.steps_a)]
+        for tile in cutlass.range_constexpr(self.tiles):
+            stage = tile % t.stages
+            cute.arch.mbarrier_wait(full + stage, (tile // t.stages) & 1)
+            a_stage = a_base + stage * t.output_tile * t.k_tile * ELEMENT_BYTES
+            b_stage = b_base + stage * t.token_tile * t.k_tile * ELEMENT_BYTES
+            for pair in cutlass.range_constexpr(t.k_tile // 128):
+                b = [
+                    ptx.ldmatrix_x4(b_stage + layout.b_offset(warp, j, pair, lane, t.k_tile) * ELEMENT_BYTES)
+                    for j in range(self.steps_b)
+                ]
+                for half in cutlass.range_constexpr(2):
+                    for i in cutlass.range_constexpr(self.steps_a):
+                        offset = layout.a_offset(warp, i, 2 * pair + half, lane, t.k_tile)
+                        a = ptx.ldmatrix_x4(a_stage + offset * ELEMENT_BYTES)
+                        for j in cutlass.range_constexpr(self.steps_b):
+                            acc[i][j] = ptx.mma_bf16(acc[i][j], a, b[j][2 * half : 2 * half + 2])
+            if cutlass.const_expr(tile + t.stages < self.tiles):
+                cute.arch.sync_warp()  # every lane's reads come before the one arrival that frees the stage
+                with cute.arch.elect_one():
+                    cute.arch.mbarrier_arrive(empty + stage)
+        self.reduce(acc, out, bias_words, m, sPartials.toint(), first_feature, first_token, thread, warp)
+
+    @cute.jit
+    def reduce(self, acc, out, bias_words, m, partials, first_feature, first_token, thread, warp):
+        """Adds the four warps' partials in warp order, adds the bias, rounds to BF16, stores the tokens below M."""
+        t = self.tactic
+        lane = thread & 31
+        words = t.output_tile * t.token_tile
+        mine = partials + warp * (4 * words)
+        for i in cutlass.range_constexpr(self.steps_a):
+            for j in cutlass.range_constexpr(self.steps_b):
+                for word in cutlass.range_constexpr(0, 4, 2):
+                    feature, token = layout.accumulator_element(i, j, lane, word)
+                    address = mine + 4 * layout.partial_word(feature, token, t.output_tile)
+                    ptx.store_shared_f32x2(address, acc[i][j][word], acc[i][j][word + 1])
+        cute.arch.barrier(barrier_id=REDUCE_BARRIER, number_of_threads=COMPUTE_THREADS)
+        for i in cutlass.range_constexpr(self.reduce_rounds):
+            unit = thread + i * COMPUTE_THREADS
+            if unit < layout.reduce_units(t.output_tile, t.token_tile):
+                feature, token = layout.reduce_unit(unit, t.output_tile)
+                bias_values = [*ptx.unpack_bf16x2(bias_words[2 * i]), *ptx.unpack_bf16x2(bias_words[2 * i + 1])]
+                sums = []
+                for f in cutlass.range_constexpr(layout.FEATURES_PER_UNIT):
+                    word = partials + 4 * layout.partial_word(feature + f, token, t.output_tile)
+                    total = ptx.load_shared_f32(word)
+                    for w in cutlass.range_constexpr(1, layout.COMPUTE_WARPS):
+                        total = total + ptx.load_shared_f32(word + w * (4 * words))
+                    sums.append(total + bias_values[f])
+                row, column = first_token + token, first_feature + feature
+                if row < m:
+                    ptx.store_global_b32x2(
+                        out.toint() + (Int64(row) * self.n + Int64(column)) * ELEMENT_BYTES,
+                        ptx.pack_bf16x2(sums[0], sums[1]),
+                        ptx.pack_bf16x2(sums[2], sums[3]),
+                    )

@@ -1,0 +1,29 @@
+"""Which lane of a warp holds which matrix element: `ldmatrix.x4` and `mma.sync.m16n8k16` for BF16.
+
+The maps are those of the PTX ISA ("Warp-level matrix fragments for mma.m16n8k16", "ldmatrix"). Plain arithmetic on
+Python integers, NumPy arrays or DSL integers; lanes are 0..31.
+"""
+
+MMA_M = 16  #: weight rows (features) of one mma
+MMA_N = 8  #: tokens of one mma
+MMA_K = 16  #: K of one mma
+
+
+def a_element(lane, register, half):
+    """(row, k) of the 16x16 A matrix held by `lane` in 32-bit `register` 0..3, BF16 `half` 0 (low) or 1."""
+    return (lane >> 2) + 8 * (register & 1), 2 * (lane & 3) + half + 8 * (register >> 1)
+
+
+def b_element(lane, register, half):
+    """(k, column) of the 16x8 B matrix held by `lane` in 32-bit `register` 0..1, BF16 `half` 0 (low) or 1."""
+    return 2 * (lane & 3) + half + 8 * register, lane >> 2
+
+
+def c_element(lane, word):
+    """(row, column) of the 16x8 accumulator held by `lane` in FP32 `word` 0..3."""
+    return (lane >> 2) + 8 * (word >> 1), 2 * (lane & 3) + (word & 1)
+
+
+def ldmatrix_element(lane, half):
+    """(row, column) inside one 8x8 matrix that `ldmatrix` leaves in `lane`'s register, BF16 `half` 0 or 1."""
+    return lane >> 2, 2 * (lane & 3) + half

@@ -1,0 +1,117 @@
+"""Every offset of the warp split-K kernel, stated once: the kernel calls these functions, notebooks draw them.
+
+A CTA holds `output_tile` weight rows (A) and `token_tile` tokens (B). One stage of the ring is a `[rows, k_tile]`
+tile of each, swizzled (`layouts.swizzle`). Four compute warps each own a quarter of the stage's K.
+
+Plain arithmetic: Python integers, NumPy arrays and DSL integers. Offsets are in elements unless a name says bytes.
+"""
+
+from .fragments import MMA_M, MMA_N, c_element
+from .swizzle import CHUNK, tile_offset
+
+COMPUTE_WARPS = 4  #: each owns one K quarter of every stage
+WEIGHT_LOADER_WARPS = 2
+WARP = 32
+
+
+def loader_chunk(thread, index, threads, k_tile):
+    """(row, column) of the `index`-th 16-byte chunk that loader `thread` of `threads` copies of a tile.
+
+    Consecutive threads take consecutive chunks, so that a warp reads whole 128-byte lines of global memory.
+    `threads` and `k_tile` are powers of two.
+    """
+    per_row = k_tile // CHUNK
+    linear = thread + index * threads
+    return linear >> (per_row.bit_length() - 1), (linear & (per_row - 1)) * CHUNK
+
+
+def loader_chunks(rows, threads, k_tile):
+    """Number of 16-byte chunks each of `threads` loader threads copies of a `[rows, k_tile]` tile."""
+    return rows * k_tile // CHUNK // threads
+
+
+def a_ldmatrix(warp, step, phase, lane, k_tile):
+    """(row, column) whose 16 bytes `lane` addresses for A's `ldmatrix.x4`.
+
+    `warp` 0..3, 16-row `step`, k16 `phase` 0..k_tile/64-1. The four matrices are rows 0-7 and 8-15 at k 0-7, then the
+    same rows at k 8-15: the A fragment order of `mma.m16n8k16`.
+    """
+    return MMA_M * step + (lane & 15), warp * (k_tile // COMPUTE_WARPS) + 16 * phase + 8 * (lane >> 4)
+
+
+def b_ldmatrix(warp, step, pair, lane, k_tile):
+    """(row, column) whose 16 bytes `lane` addresses for B's `ldmatrix.x4`, which covers two k16 phases.
+
+    `warp` 0..3, 8-token `step`, `pair` 0..k_tile/128-1. Matrices 0 and 1 are the B fragment of phase 2*pair, matrices
+    2 and 3 that of phase 2*pair + 1.
+    """
+    return MMA_N * step + (lane & 7), warp * (k_tile // COMPUTE_WARPS) + 32 * pair + 8 * (lane >> 3)
+
+
+def a_offset(warp, step, phase, lane, k_tile):
+    """Offset of `a_ldmatrix` in a swizzled stage of A."""
+    return tile_offset(*a_ldmatrix(warp, step, phase, lane, k_tile), k_tile)
+
+
+def b_offset(warp, step, pair, lane, k_tile):
+    """Offset of `b_ldmatrix` in a swizzled stage of B."""
+    return tile_offset(*b_ldmatrix(warp, step, pair, lane, k_tile), k_tile)
+
+
+def accumulator_element(step_a, step_b, lane, word):
+    """(feature, token) of accumulator `word` 0..3 of fragment (16-feature `step_a`, 8-token `step_b`) in `lane`."""
+    feature, token = c_element(lane, word)
+    return MMA_M * step_a + feature, MMA_N * step_b + token
+
+
+def partial_word(feature, token, output_tile):
+    """FP32 word of (feature, token) in one warp's partials mailbox of `output_tile * token_tile` words.
+
+    One plane per 8 tokens; a row of 8 words per feature; and the low two bits of the row index XOR-ed with those of
+    `feature div 4`. Stores (8 bytes a lane, a half-warp covers four neighbouring features) and loads (4 bytes a lane,
+    a warp covers features 4q + r at fixed r) then each touch all 32 banks exactly once, with no padding words.
+    """
+    row = feature ^ ((feature >> 2) & 3)
+    return (token >> 3) * (output_tile * 8) + row * 8 + (token & 7)
+
+
+FEATURES_PER_UNIT = 4  #: consecutive features (8 bytes of BF16 output) one thread reduces and stores for one token
+
+
+def reduce_unit(unit, output_tile):
+    """(first feature, token) of reduction `unit`; a warp of 32 units covers 16 features x 8 tokens.
+
+    Units run over tokens fastest, so a warp's stores fill the 32-byte sectors of 8 output rows, then over the
+    16-feature halves of the tile, then over 8-token planes.
+    """
+    token = unit & 7
+    feature = FEATURES_PER_UNIT * ((unit >> 3) & (output_tile // FEATURES_PER_UNIT - 1))
+    plane = unit >> (3 + (output_tile // FEATURES_PER_UNIT).bit_length() - 1)
+    return feature, 8 * plane + token
+
+
+def reduce_units(output_tile, token_tile):
+    """Number of reduction units of one output tile."""
+    return output_tile * token_tile // FEATURES_PER_UNIT
+
+
+def smem_regions(output_tile, token_tile, k_tile, stages):
+    """The CTA's shared memory in allocation order: [(name, byte offset, bytes)], each region aligned as it needs."""
+    regions, offset = [], 0
+    for name, size, align in (
+        ("A", 2 * output_tile * k_tile * stages, 1024),
+        ("B", 2 * token_tile * k_tile * stages, 1024),
+        ("partials", 4 * COMPUTE_WARPS * output_tile * token_tile, 16),
+        ("full", 8 * stages, 8),
+        ("empty", 8 * stages, 8),
+    ):
+        offset = -(-offset // align) * align
+        regions.append((name, offset, size))
+        offset += size
+    return regions
+
+
+def smem_bytes(output_tile, token_tile, k_tile, stages):
+    """Bytes of dynamic shared memory one CTA allocates."""
+    _, offset, size = smem_regions(output_tile, token_tile, k_tile, stages)[-1]
+    return offset + size
