@@ -1,0 +1,118 @@
+"""What a GPU offers a kernel: SMs, shared memory, clusters, ceilings; from data/devices.json or asked of the driver."""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from functools import cache
+
+from skinny_gemm.problem import data_dir
+
+
+@dataclass(frozen=True)
+class Device:
+    """One kind of GPU. `source` says of each fact and ceiling whether it is `measured`, `datasheet` or `queried`.
+
+    Ceilings, by name: `hbm_read_tbs` (streaming read, 1e12 B/s), `copy_tbs` (device copy, bytes read plus written),
+    `bf16_tflops` (dense, FP32 accumulate); `hbm_peak_tbs` and `bf16_peak_tflops` are the vendor's numbers where the
+    former were measured. A ceiling that nobody measured or published is absent.
+    """
+
+    name: str
+    title: str  #: as the driver names it, or the start of that
+    arch: str  #: compilation target, such as "sm_90a"
+    sms: int
+    smem_per_cta: int  #: bytes, with the opt-in above 48 KB
+    smem_per_sm: int
+    threads_per_sm: int
+    ctas_per_sm: int
+    registers_per_sm: int  #: 32-bit each
+    l2_bytes: int
+    max_cluster: int  #: CTAs, with the non-portable opt-in where there is one
+    smem_reserved_per_cta: int = 1024  #: bytes the hardware keeps of each resident CTA's shared memory
+    ceilings: Mapping[str, float] = field(default_factory=dict, hash=False)
+    source: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+
+_SOURCES = ("datasheet", "measured")
+_FACTS = {f.name for f in fields(Device)} - {"name", "title", "arch", "ceilings", "source"}
+
+
+def _from_entry(name: str, entry: dict) -> Device:
+    source = {key: origin for origin in _SOURCES for key in entry.get(origin, {})}
+    values = {key: value for origin in _SOURCES for key, value in entry.get(origin, {}).items()}
+    wrong = [key for key, value in values.items() if not isinstance(value, (int, float)) or not 0 < value < math.inf]
+    missing = sorted(_FACTS - values.keys())
+    if wrong or missing:
+        raise ValueError(f"devices.json, {name}: missing {missing}, not positive numbers {wrong}; neither may occur.")
+    facts = {key: values.pop(key) for key in _FACTS}
+    return Device(name=name, title=entry["title"], arch=entry["arch"], **facts, ceilings=values, source=source)
+
+
+@cache
+def _catalogue() -> dict[str, Device]:
+    entries = json.loads((data_dir() / "devices.json").read_text(encoding="utf-8"))
+    return {name: _from_entry(name, entry) for name, entry in entries.items()}
+
+
+def names() -> list[str]:
+    """The catalogued devices, `h200` first."""
+    return list(_catalogue())
+
+
+def get(name: str) -> Device:
+    """The catalogued device of that name; ValueError with the known names otherwise."""
+    try:
+        return _catalogue()[name]
+    except (KeyError, TypeError):
+        raise ValueError(f"Unknown device {name!r}; known: {', '.join(names())}.") from None
+
+
+@cache
+def current() -> Device | None:
+    """The first GPU that the CUDA driver shows, or None without a driver or a GPU.
+
+    A GPU of the catalogue is recognised by its title, architecture and SM count, so that a MIG slice or a sibling board
+    is not mistaken for it; any other is described by the driver's attributes, with no ceilings.
+    """
+    from cuda.bindings import driver
+
+    def ask(call, *arguments):
+        status, *values = call(*arguments)
+        if status != driver.CUresult.CUDA_SUCCESS:
+            raise RuntimeError(f"{call.__name__}: {status.name}")
+        return values[0] if values else None
+
+    try:  # without libcuda the first call itself raises RuntimeError
+        ask(driver.cuInit, 0)
+        if not ask(driver.cuDeviceGetCount):
+            return None
+        handle = ask(driver.cuDeviceGet, 0)
+    except RuntimeError:
+        return None
+
+    def attribute(name: str) -> int:
+        which = getattr(driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
+        return ask(driver.cuDeviceGetAttribute, which, handle)
+
+    title = ask(driver.cuDeviceGetName, 128, handle).split(b"\0")[0].decode()
+    major, minor = attribute("COMPUTE_CAPABILITY_MAJOR"), attribute("COMPUTE_CAPABILITY_MINOR")
+    arch = f"sm_{major}{minor}" + ("a" if major >= 9 else "")  # "a": the full instruction set, from Hopper on
+    sms = attribute("MULTIPROCESSOR_COUNT")
+    for device in _catalogue().values():
+        if title.startswith(device.title) and (arch, sms) == (device.arch, device.sms):
+            return device
+    facts = {
+        "sms": sms,
+        "smem_per_cta": attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
+        "smem_per_sm": attribute("MAX_SHARED_MEMORY_PER_MULTIPROCESSOR"),
+        "smem_reserved_per_cta": attribute("RESERVED_SHARED_MEMORY_PER_BLOCK"),
+        "threads_per_sm": attribute("MAX_THREADS_PER_MULTIPROCESSOR"),
+        "ctas_per_sm": attribute("MAX_BLOCKS_PER_MULTIPROCESSOR"),
+        "registers_per_sm": attribute("MAX_REGISTERS_PER_MULTIPROCESSOR"),
+        "l2_bytes": attribute("L2_CACHE_SIZE"),
+        # the driver gives the largest cluster per kernel only; 8 is the portable size of every GPU that has clusters
+        "max_cluster": 8 if attribute("CLUSTER_LAUNCH") else 1,
+    }
+    name = title.removeprefix("NVIDIA ").lower().replace(" ", "-")
+    return Device(name=name, title=title, arch=arch, **facts, source=dict.fromkeys(facts, "queried"))

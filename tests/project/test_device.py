@@ -1,0 +1,43 @@
+"""The device catalogue is complete and consistent, and says where each number comes from."""
+
+import ctypes.util
+
+import pytest
+
+from skinny_gemm import device
+
+
+@pytest.mark.parametrize("name", device.names())
+def test_a_device_is_complete_and_says_where_its_numbers_come_from(name):
+    d = device.get(name)
+    assert d.name == name
+    assert d.smem_per_cta + d.smem_reserved_per_cta <= d.smem_per_sm
+    assert d.threads_per_sm >= d.ctas_per_sm * 32
+    assert {"hbm_read_tbs", "bf16_tflops"} <= d.ceilings.keys()
+    assert set(d.source.values()) <= {"measured", "datasheet"}
+    assert d.source.keys() >= {"sms", "smem_per_cta", "l2_bytes", *d.ceilings}
+
+
+def test_only_the_h200_claims_measurements():
+    assert [n for n in device.names() if "measured" in device.get(n).source.values()] == ["h200"]
+    h200 = device.get("h200")
+    assert (h200.sms, h200.smem_per_cta, h200.l2_bytes) == (132, 232_448, 60 << 20)
+    assert h200.ceilings["hbm_read_tbs"] < h200.ceilings["hbm_peak_tbs"], "measured stays below the datasheet"
+    assert h200.ceilings["bf16_tflops"] < h200.ceilings["bf16_peak_tflops"]
+
+
+@pytest.mark.parametrize("name", ["h20", "", None, ["h200"]])
+def test_an_unknown_device_lists_the_known_ones(name):
+    with pytest.raises(ValueError, match=r"^Unknown device .*; known: h200, h100, b200, b300, rtx5090\.$"):
+        device.get(name)
+
+
+def test_a_device_with_a_missing_or_senseless_fact_is_refused():
+    entry = {"title": "X", "arch": "sm_90a", "datasheet": {"sms": 0}}
+    with pytest.raises(ValueError, match=r"devices\.json, x: missing .*'l2_bytes'.* not positive numbers \['sms'\]"):
+        device._from_entry("x", entry)
+
+
+@pytest.mark.skipif(ctypes.util.find_library("cuda") is not None, reason="this machine has a CUDA driver")
+def test_without_a_driver_there_is_no_current_device():
+    assert device.current() is None

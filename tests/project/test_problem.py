@@ -1,0 +1,89 @@
+"""GemmProblem counts bytes and FLOP and refuses what is no problem; the catalogue is whole."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from skinny_gemm import problem
+from skinny_gemm.problem import GemmProblem, shapes
+
+extents = st.integers(1, 1 << 20)
+
+
+@given(extents, extents, extents)
+def test_bytes_and_flops_are_those_of_the_arrays(m, n, k):
+    p = GemmProblem(m, n, k)
+    assert (p.x_bytes, p.weight_bytes, p.out_bytes) == (2 * m * k, 2 * n * k, 2 * m * n)
+    assert p.bytes == p.x_bytes + p.weight_bytes + p.out_bytes
+    assert p.flops == 2 * m * n * k
+    assert p.intensity < 2 * m, "each weight element of 2 bytes serves m multiply-adds and no more"
+
+
+def test_numpy_integers_become_python_integers():
+    p = GemmProblem(np.int64(8), np.int32(3584), np.uint16(7168))
+    assert p == GemmProblem(8, 3584, 7168)
+    assert all(type(value) is int for value in (p.m, p.n, p.k))
+
+
+@pytest.mark.parametrize("value", [0, -8, 1.0, "8", None, True])
+@pytest.mark.parametrize("field", ["m", "n", "k"])
+def test_a_bad_extent_is_refused_by_name(field, value):
+    with pytest.raises(ValueError, match=rf"^{field} is .*{value}.*; it must be a positive integer\.$"):
+        GemmProblem(**{"m": 8, "n": 16, "k": 32, field: value})
+
+
+def test_the_catalogue_has_every_model_and_variant():
+    assert Counter((s.model, s.parallel) for s in shapes()) == {
+        ("Kimi K3", "TP8"): 16,
+        ("Kimi K3", "TP4"): 15,  # no MoE front
+        ("Kimi K3", "TP16"): 16,
+        ("DeepSeek V3", "TP8"): 9,
+        ("Kimi K2", "TP8"): 4,
+        ("GLM-5.2", "TP8"): 5,
+        ("Qwen3-Next", "TP1"): 4,
+        ("gpt-oss", "TP1"): 1,
+    }
+    assert len({(s.model, s.parallel, s.projection) for s in shapes()}) == len(shapes())
+
+
+@pytest.mark.parametrize(
+    "label",
+    [
+        "Kimi K3 TP8 latent_down 3584x7168",
+        "Kimi K3 TP4 in_proj_qkvgfab 12448x7168",
+        "Kimi K3 TP16 dense_down 7168x2112",
+        "Kimi K3 TP8 moe_front 560x7168",
+        "Kimi K3 TP4 f_b 3072x128",
+        "DeepSeek V3 TP8 lm_head 16160x7168",
+        "Kimi K2 TP8 router 384x7168",
+        "GLM-5.2 TP8 eh_proj 6144x12288",
+        "Qwen3-Next TP1 lm_head 151936x2048",
+        "gpt-oss TP1 router 128x2880",
+    ],
+)
+def test_the_catalogue_has_known_shapes(label):
+    assert label in {s.label for s in shapes()}
+
+
+def test_tensor_parallelism_halves_or_replicates():
+    """From TP8 to TP16 a weight keeps its size or loses half of one extent (the MoE front keeps its latent rows)."""
+    sizes = {(s.parallel, s.projection): (s.n, s.k) for s in shapes() if s.model == "Kimi K3"}
+    for (parallel, projection), (n, k) in sizes.items():
+        if parallel == "TP8" and projection not in ("moe_front", "in_proj_qkvgfab"):
+            assert sizes["TP16", projection] in {(n, k), (n // 2, k), (n, k // 2)}, projection
+
+
+def test_a_broken_catalogue_names_the_entry(tmp_path, monkeypatch):
+    (tmp_path / "shapes.csv").write_text("model,parallel,projection,n,k\nA,TP1,x,16,32\nB,TP1,y,-16,32\n")
+    monkeypatch.setenv("SKINNY_GEMM_DATA", str(tmp_path))
+    with pytest.raises(ValueError, match=r"shapes\.csv, entry 2 .*n is -16"):
+        shapes()
+
+
+def test_a_missing_data_folder_is_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("SKINNY_GEMM_DATA", str(tmp_path / "absent"))
+    with pytest.raises(ValueError, match="No data folder at .*absent"):
+        problem.data_dir()
