@@ -1,0 +1,64 @@
+"""A model of shared memory's banks: how many wavefronts one warp-wide access takes.
+
+32 banks of 4 bytes serve one wavefront per cycle. A bank gives one word per wavefront, to any number of lanes. Wider
+accesses go in phases, each of which moves at most 128 bytes: a warp's 4-byte access in one phase, an 8-byte access
+in two of 16 lanes, a 16-byte access in four of 8 lanes. `ldmatrix` reads a 16-byte row per lane, one 8x8 matrix per
+phase: `ldmatrix.x4` counts exactly as a 16-byte access.
+"""
+
+import numpy as np
+
+BANKS = 32
+WORD = 4  #: bytes
+LANES = 32
+
+
+def bank(address):
+    """The bank 0..31 that holds the byte at `address` (an int or an array)."""
+    return (address >> 2) & (BANKS - 1)
+
+
+def phases(bytes_per_lane: int) -> int:
+    """Into how many phases a warp's access of 4, 8 or 16 bytes per lane is cut; phase p serves consecutive lanes."""
+    if bytes_per_lane not in (4, 8, 16):
+        raise ValueError(f"bytes_per_lane is {bytes_per_lane}: the bank model knows 4, 8 and 16")
+    return bytes_per_lane // WORD
+
+
+def words_per_bank(addresses, bytes_per_lane: int, active=None) -> np.ndarray:
+    """Distinct words that each bank must give in each phase: `(..., phases, 32)`.
+
+    `addresses` `(..., 32)`: byte address per lane, aligned to `bytes_per_lane`. `active` `(..., 32)`: lanes that take
+    part (default all). ValueError on a shape without 32 lanes, a misaligned address or another width.
+    """
+    count = phases(bytes_per_lane)
+    addresses = np.asarray(addresses, dtype=np.int64)
+    if addresses.shape[-1:] != (LANES,):
+        raise ValueError(f"addresses have shape {addresses.shape}: the last dimension is the {LANES} lanes of a warp")
+    active = np.broadcast_to(True if active is None else np.asarray(active, dtype=bool), addresses.shape)
+    if np.any(active & (addresses % bytes_per_lane != 0)):
+        wrong = addresses[active & (addresses % bytes_per_lane != 0)].flat[0]
+        raise ValueError(f"address {wrong:#x} is not aligned to its {bytes_per_lane} bytes")
+    words = addresses[..., None] // WORD + np.arange(bytes_per_lane // WORD)
+    words = np.where(active[..., None], words, -1).reshape(-1, BANKS)  # one row per phase: 32 words each
+    words = np.sort(words, axis=-1)
+    first = np.ones_like(words, dtype=bool)
+    first[:, 1:] = words[:, 1:] != words[:, :-1]
+    row, column = np.nonzero(first & (words >= 0))
+    slot = row * BANKS + words[row, column] % BANKS
+    counts = np.bincount(slot, minlength=words.shape[0] * BANKS)
+    return counts.reshape(*addresses.shape[:-1], count, BANKS)
+
+
+def wavefronts(addresses, bytes_per_lane: int, active=None) -> np.ndarray:
+    """Wavefronts of each warp-wide access: per phase the most words any bank must give, summed over phases.
+
+    Arguments as in `words_per_bank`; the result has shape `(...)`. An access with no active lane takes none.
+    """
+    return words_per_bank(addresses, bytes_per_lane, active).max(axis=-1).sum(axis=-1)
+
+
+def ideal_wavefronts(bytes_per_lane: int, active=None) -> np.ndarray:
+    """Wavefronts without any conflict: one per phase with an active lane. `active` `(..., 32)`, default all lanes."""
+    active = np.ones(LANES, dtype=bool) if active is None else np.asarray(active, dtype=bool)
+    return active.reshape(*active.shape[:-1], phases(bytes_per_lane), -1).any(axis=-1).sum(axis=-1)
