@@ -1,0 +1,366 @@
+"""Measurements on disk: one folder per campaign under data/campaigns, written once and never changed afterwards.
+
+    <campaign id>/records.csv      one row per measurement, the columns of `COLUMNS`
+    <campaign id>/samples.csv.gz   the raw samples of each row, in the same order: microseconds, separated by spaces
+    <campaign id>/campaign.json    the GPU, versions, commit, clocks, ceilings and command (`Campaign`)
+
+A row's `kernel` is one of ours ("warp-splitk"), a peer (`PEERS`) or a bound (`BOUNDS`). For a bound `tactic` names the
+probe's shape and `m` is 0 where there are no tokens. `mode` is "isolated" (no PDL between launches) or "chained" (PDL,
+back to back); `weights` is "cold" (rotating through more than 5x L2) or "warm". Times are microseconds per launch.
+Loading checks every row and names the file and the line that is wrong.
+"""
+
+import csv
+import gzip
+import io
+import json
+import math
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from .statistics import MINIMUM_SAMPLES, median_interval
+
+PEERS = ("cublas", "triton", "flashinfer")
+BOUNDS = ("stream", "dependency-floor")
+MODES = ("isolated", "chained")
+WEIGHTS = ("cold", "warm")
+
+
+@dataclass(frozen=True)
+class Point:
+    """What is measured once: the key of a record within its campaign."""
+
+    kernel: str
+    n: int
+    k: int
+    m: int
+    tactic: str = ""
+    mode: str = "chained"
+    weights: str = "cold"
+
+    def __str__(self) -> str:
+        tactic = f" [{self.tactic}]" if self.tactic else ""
+        return f"{self.kernel}{tactic} {self.n}x{self.k} M={self.m} {self.mode} {self.weights}"
+
+
+@dataclass(frozen=True)
+class Record:
+    """One row of records.csv."""
+
+    campaign: str
+    device: str
+    kernel: str
+    n: int
+    k: int
+    m: int
+    tactic: str
+    mode: str
+    weights: str
+    median_us: float
+    low_us: float  #: low and high end of the median's 95 % interval
+    high_us: float
+    samples: int
+    relative_error: float  #: relative Frobenius error against FP64; NaN for a bound, which computes no product
+    bytes: int  #: that one launch must move
+
+    @property
+    def point(self) -> Point:
+        return Point(self.kernel, self.n, self.k, self.m, self.tactic, self.mode, self.weights)
+
+
+COLUMNS = tuple(f.name for f in fields(Record))
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """What one campaign ran on and how; the content of campaign.json."""
+
+    id: str
+    device: str  #: catalogue name, such as "h200"
+    gpu: str  #: as the driver names it
+    driver: str
+    cuda: str
+    torch: str
+    dsl: str
+    commit: str
+    dirty: bool  #: uncommitted changes in the working tree
+    date: str  #: UTC, ISO 8601
+    command: str  #: reproduces the campaign
+    ceilings: Mapping[str, float] = field(default_factory=dict)  #: measured in this campaign; names as in `device`
+    clocks: Mapping[str, Any] = field(default_factory=dict)  #: from NVML; `dropped` flags a slow run
+    method: Mapping[str, Any] = field(default_factory=dict)  #: replays, rotation, seeds
+    failures: Sequence[Mapping[str, Any]] = ()  #: points that could not be measured, each with its `reason` in words
+    complete: bool = False  #: False while it runs, and after an interrupt
+
+
+class CampaignWriter:
+    """Writes one campaign's folder; whole files, atomically, so that a crash loses at most what was not saved.
+
+    A new campaign refuses a folder that exists. `resume=True` continues one that is not complete, and refuses if GPU,
+    versions or commit changed since.
+    """
+
+    _SAME = ("device", "gpu", "driver", "cuda", "torch", "dsl", "commit", "dirty")
+
+    def __init__(self, folder: Path, campaign: Campaign, resume: bool = False):
+        self.folder = Path(folder)
+        self.campaign = campaign
+        self.rows: list[Record] = []
+        self._samples: list[str] = []
+        if resume:
+            self._resume()
+        else:
+            try:
+                self.folder.mkdir(parents=True)
+            except FileExistsError:
+                raise ValueError(
+                    f"{self.folder} exists; records are never overwritten: choose another folder, or resume."
+                ) from None
+        #: points that have a row or a recorded failure: a resumed campaign skips them
+        self.done = {row.point for row in self.rows} | {_failed_point(failure) for failure in self.campaign.failures}
+
+    def _resume(self) -> None:
+        earlier = load_campaign(self.folder)
+        if earlier.complete:
+            raise ValueError(f"{self.folder} is complete; there is nothing to resume.")
+        for name in self._SAME:
+            if getattr(earlier, name) != getattr(self.campaign, name):
+                raise ValueError(
+                    f"Cannot resume {self.folder}: its {name} is {getattr(earlier, name)!r}, "
+                    f"now it is {getattr(self.campaign, name)!r}."
+                )
+        self.campaign = earlier
+        self.rows = read_rows(self.folder / "records.csv")
+        self._samples = _read_samples(self.folder / "samples.csv.gz", len(self.rows))
+
+    def add(self, point: Point, samples_us: Sequence[float], relative_error: float, bytes_moved: int) -> Record:
+        """Adds one measurement: at least 6 samples in microseconds per launch."""
+        interval = median_interval(samples_us)
+        record = Record(
+            campaign=self.campaign.id,
+            device=self.campaign.device,
+            **asdict(point),
+            median_us=round(interval.median, 3),
+            low_us=round(interval.low, 3),
+            high_us=round(interval.high, 3),
+            samples=len(samples_us),
+            relative_error=float(f"{relative_error:.3g}"),
+            bytes=bytes_moved,
+        )
+        if reason := _wrong(record):
+            raise ValueError(f"{point}: {reason}")
+        if point in self.done:
+            raise ValueError(f"{point} is already recorded in {self.folder}.")
+        self.done.add(point)
+        self.rows.append(record)
+        self._samples.append(" ".join(f"{sample:.3f}" for sample in samples_us))
+        return record
+
+    def fail(self, point: Point, reason: str) -> None:
+        """Records in words that `point` could not be measured."""
+        self.done.add(point)
+        self.update(failures=(*self.campaign.failures, {**asdict(point), "reason": reason}))
+
+    def update(self, **changes) -> None:
+        """Replaces fields of the campaign, such as `clocks` or `complete`; `save` writes them."""
+        self.campaign = Campaign(**{**_shallow(self.campaign), **changes})
+
+    def save(self) -> None:
+        """Writes the three files."""
+        text = io.StringIO()
+        table = csv.writer(text, lineterminator="\n")
+        table.writerow(COLUMNS)
+        table.writerows([_cell(getattr(row, name)) for name in COLUMNS] for row in self.rows)
+        samples = "samples_us\n" + "".join(line + "\n" for line in self._samples)
+        _write(self.folder / "samples.csv.gz", gzip.compress(samples.encode(), mtime=0))
+        _write(self.folder / "records.csv", text.getvalue().encode())
+        _write(self.folder / "campaign.json", (json.dumps(_shallow(self.campaign), indent=1) + "\n").encode())
+
+
+def load(data_dir: str | Path | None = None):
+    """All records as a pandas DataFrame with `COLUMNS`, campaigns in the order of their ids (oldest first).
+
+    `data_dir` holds `campaigns/` (the repository's data/ by default). ValueError names the file and line of a bad row.
+    """
+    import pandas
+
+    rows = [row for folder in _folders(data_dir) for row in _campaign_rows(folder)]
+    frame = pandas.DataFrame([asdict(row) for row in rows], columns=COLUMNS)
+    types = {f.name: {str: "str", int: "int64", float: "float64"}[f.type] for f in fields(Record)}
+    return frame.astype({name: kind for name, kind in types.items() if kind != "str"})
+
+
+def campaigns(data_dir: str | Path | None = None) -> dict[str, Campaign]:
+    """All campaigns by id, oldest first."""
+    return {folder.name: load_campaign(folder) for folder in _folders(data_dir)}
+
+
+def samples(campaign: str, data_dir: str | Path | None = None) -> dict[Point, list[float]]:
+    """The raw samples of one campaign, microseconds per launch."""
+    for folder in _folders(data_dir):
+        if folder.name == campaign:
+            rows = _campaign_rows(folder)
+            lines = _read_samples(folder / "samples.csv.gz", len(rows))
+            return {row.point: [float(s) for s in line.split()] for row, line in zip(rows, lines, strict=True)}
+    raise ValueError(f"No campaign {campaign!r}; recorded are: {', '.join(campaigns(data_dir)) or 'none'}.")
+
+
+def best(
+    n: int,
+    k: int,
+    m: int,
+    mode: str = "chained",
+    device: str = "h200",
+    kernel: str | None = None,
+    weights: str = "cold",
+    frame=None,
+):
+    """The record with the lowest median for one problem, from the newest campaign that has it; a pandas Series.
+
+    `kernel` selects one kernel, peer or bound ("stream" and M = 0 give the streaming bound of a weight); by default our
+    kernels compete and peers and bounds do not. `frame` is a loaded table (default: `load()`). ValueError if there is
+    no such record.
+    """
+    table = load() if frame is None else frame
+    chosen = table.kernel == kernel if kernel else ~table.kernel.isin(PEERS + BOUNDS)
+    wanted = {"n": n, "k": k, "m": m, "mode": mode, "device": device, "weights": weights}
+    found = table[chosen]
+    for name, value in wanted.items():
+        found = found[found[name] == value]
+    if found.empty:
+        raise ValueError(
+            f"No record of {kernel or 'our kernels'} for N = {n}, K = {k}, M = {m}, {mode}, {weights} weights "
+            f"on {device}."
+        )
+    newest = found[found.campaign == found.campaign.iloc[-1]]
+    return newest.loc[newest.median_us.idxmin()]
+
+
+def load_campaign(folder: Path) -> Campaign:
+    """The campaign described by `folder`/campaign.json; ValueError names the file and what is wrong."""
+    path = Path(folder) / "campaign.json"
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        campaign = Campaign(**{**content, "failures": tuple(content["failures"])})
+    except FileNotFoundError:
+        raise ValueError(f"{path} is missing.") from None
+    except (json.JSONDecodeError, UnicodeDecodeError, TypeError, KeyError) as error:
+        raise ValueError(f"{path}: {type(error).__name__} {error}.") from error
+    if campaign.id != path.parent.name:
+        raise ValueError(f"{path}: id is {campaign.id!r}, but must be the folder's name {path.parent.name!r}.")
+    return campaign
+
+
+def read_rows(path: Path) -> list[Record]:
+    """The validated rows of one records.csv; ValueError names the file and line of the first bad row."""
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            table = csv.reader(file)
+            header = tuple(next(table, ()))
+            if header != COLUMNS:
+                raise ValueError(f"{path}, line 1: columns are {', '.join(header)}; they must be {', '.join(COLUMNS)}.")
+            rows, seen = [], {}
+            for cells in table:
+                line = table.line_num
+                row = _parse(cells, f"{path}, line {line}")
+                if first := seen.get(row.point):
+                    raise ValueError(f"{path}, line {line}: {row.point} is already on line {first}.")
+                seen[row.point] = line
+                rows.append(row)
+            return rows
+    except FileNotFoundError:
+        raise ValueError(f"{path} is missing.") from None
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(f"{path}: {error}.") from error
+
+
+def _parse(cells: Sequence[str], where: str) -> Record:
+    if len(cells) != len(COLUMNS):
+        raise ValueError(f"{where}: {len(cells)} cells, but there are {len(COLUMNS)} columns.")
+    values = {}
+    for column, text in zip(fields(Record), cells, strict=True):
+        try:
+            values[column.name] = math.nan if column.name == "relative_error" and not text else column.type(text)
+        except ValueError:
+            kind = {int: "an integer", float: "a number"}[column.type]
+            raise ValueError(f"{where}: {column.name} is {text!r}, but must be {kind}.") from None
+    record = Record(**values)
+    if reason := _wrong(record):
+        raise ValueError(f"{where}: {reason}")
+    return record
+
+
+def _wrong(row: Record) -> str | None:
+    """What breaks the schema in this row, as a sentence."""
+    for name in ("campaign", "device", "kernel"):
+        if not getattr(row, name):
+            return f"{name} is empty."
+    for name, allowed in (("mode", MODES), ("weights", WEIGHTS)):
+        if getattr(row, name) not in allowed:
+            return f"{name} is {getattr(row, name)!r}, but must be one of {', '.join(allowed)}."
+    least = {"n": 1, "k": 1, "m": 0 if row.kernel in BOUNDS else 1, "samples": MINIMUM_SAMPLES, "bytes": 1}
+    for name, minimum in least.items():
+        if getattr(row, name) < minimum:
+            return f"{name} is {getattr(row, name)}, but must be at least {minimum}."
+    if not 0 < row.low_us <= row.median_us <= row.high_us < math.inf:
+        times = f"{row.low_us}, {row.median_us}, {row.high_us}"
+        return f"low_us, median_us, high_us are {times}, but must be positive and ascend."
+    if not (row.relative_error >= 0 or row.kernel in BOUNDS):
+        return f"relative_error is {row.relative_error}, but must be a number of at least 0 for {row.kernel}."
+    return None
+
+
+def _campaign_rows(folder: Path) -> list[Record]:
+    path = folder / "records.csv"
+    rows = read_rows(path)
+    for line, row in enumerate(rows, 2):
+        if row.campaign != folder.name:
+            raise ValueError(f"{path}, line {line}: campaign is {row.campaign!r}, but the folder is {folder.name!r}.")
+    return rows
+
+
+def _folders(data_dir: str | Path | None) -> list[Path]:
+    if data_dir is None:
+        from ..problem import data_dir as default
+
+        data_dir = default()
+    root = Path(data_dir) / "campaigns"
+    return sorted(path for path in root.iterdir() if path.is_dir()) if root.is_dir() else []
+
+
+def _read_samples(path: Path, rows: int) -> list[str]:
+    try:
+        header, *lines = gzip.decompress(path.read_bytes()).decode().splitlines()
+    except (OSError, EOFError, ValueError) as error:
+        raise ValueError(f"{path}: {error}.") from error
+    if header != "samples_us" or len(lines) < rows:
+        raise ValueError(f"{path}: {len(lines)} lines of samples for {rows} rows of records.csv.")
+    return lines[:rows]  # a crash between the two writes leaves samples whose rows were not saved
+
+
+def _failed_point(failure: Mapping[str, Any]) -> Point:
+    return Point(**{f.name: failure[f.name] for f in fields(Point)})
+
+
+def _shallow(campaign: Campaign) -> dict[str, Any]:
+    return {f.name: getattr(campaign, f.name) for f in fields(Campaign)}
+
+
+def _cell(value) -> str:
+    return "" if isinstance(value, float) and math.isnan(value) else str(value)
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Replaces a file whole, so that a reader or a crash never meets half of it."""
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", delete=False) as file:
+        file.write(content)
+    try:
+        os.chmod(file.name, 0o644)
+        os.replace(file.name, path)
+    except BaseException:
+        os.unlink(file.name)
+        raise

@@ -1,0 +1,82 @@
+"""Medians with their uncertainty, and verdicts that respect it.
+
+The interval of a median comes from order statistics: it assumes nothing about the distribution of the samples. A
+verdict looks at intervals only, never at two medians alone.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from math import comb, isfinite
+
+CONFIDENCE = 0.95
+MINIMUM_SAMPLES = 6  #: fewer cannot bound a median at 95 %: the extremes of five samples miss it in 6.25 % of cases
+TOLERANCE = 0.01  #: two times within 1 % count as the same; clocks differ by that much between runs
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A median between the ends of its 95 % interval, in one unit (microseconds in the records)."""
+
+    median: float
+    low: float
+    high: float
+
+
+class Verdict(StrEnum):
+    """How the first of two variants compares with the second."""
+
+    FASTER = "FASTER"
+    SLOWER = "SLOWER"
+    SAME = "SAME"
+    UNDECIDED = "UNDECIDED"
+
+
+def rank(samples: int, confidence: float = CONFIDENCE) -> int:
+    """The 1-based rank r for which [r-th smallest, r-th largest] covers the true median with `confidence` or more.
+
+    The largest such r. The median lies below the r-th smallest sample exactly if fewer than r of `samples` fair coins
+    show heads; the other end is symmetric. ValueError if even the extremes do not reach `confidence`.
+    """
+    missed, r = 0, 0  # 2^samples times the chance of at most r heads, accumulated exactly
+    while r < (samples + 1) // 2:
+        missed += comb(samples, r)
+        if missed / 2 ** (samples - 1) > 1 - confidence:  # both ends may miss
+            break
+        r += 1
+    if r == 0:
+        raise ValueError(f"{samples} samples cannot bound a median with {confidence:.0%} confidence.")
+    return r
+
+
+def median_interval(samples: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
+    """The median of `samples` (at least 6 finite numbers for 95 %) and its interval by order statistics."""
+    ordered = sorted(samples)
+    count = len(ordered)
+    if not all(map(isfinite, ordered)):
+        raise ValueError("Every sample must be a finite number.")
+    r = rank(count, confidence)
+    middle = (ordered[(count - 1) // 2] + ordered[count // 2]) / 2
+    return Interval(middle, ordered[r - 1], ordered[count - r])
+
+
+def verdict(first, second, tolerance: float = TOLERANCE) -> Verdict:
+    """Whether `first` takes less or more time than `second`; both have `low` and `high` (or `low_us`, `high_us`).
+
+    SAME if the intervals prove that the two differ by at most `tolerance` (a fraction); FASTER or SLOWER if they are
+    disjoint otherwise; UNDECIDED if the samples support none of these.
+    """
+    (low_1, high_1), (low_2, high_2) = _ends(first), _ends(second)
+    if high_1 <= low_2 * (1 + tolerance) and high_2 <= low_1 * (1 + tolerance):
+        return Verdict.SAME
+    if high_1 < low_2:
+        return Verdict.FASTER
+    if high_2 < low_1:
+        return Verdict.SLOWER
+    return Verdict.UNDECIDED
+
+
+def _ends(interval) -> tuple[float, float]:
+    if hasattr(interval, "low_us"):  # a row of the records
+        return interval.low_us, interval.high_us
+    return interval.low, interval.high

@@ -1,0 +1,215 @@
+"""Records on disk.
+
+Properties: what is written is read back equal; nothing is ever overwritten; every fault of a file is reported with the
+file and the line; `best` agrees with a scan of the table and never mixes kernels, modes, devices or campaigns.
+"""
+
+import dataclasses
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from skinny_gemm.bench import records
+from skinny_gemm.bench.records import COLUMNS, Campaign, CampaignWriter, Point
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+
+
+def campaign(name="c1", **changes):
+    base = Campaign(
+        id=name, device="h200", gpu="NVIDIA H200", driver="580", cuda="13.0", torch="2.11", dsl="4.8.1",
+        commit="abc", dirty=False, date="2026-01-01T00:00:00+00:00", command="bench",
+    )  # fmt: skip
+    return dataclasses.replace(base, **changes)
+
+
+def write(root, name="c1", points=(), **changes):
+    writer = CampaignWriter(root / "campaigns" / name, campaign(name, **changes))
+    for i, point in enumerate(points):
+        writer.add(point, [10.0 + i + 0.01 * j for j in range(12)], 0.002, 1000)
+    writer.save()
+    return root / "campaigns" / name
+
+
+POINT = Point("warp-splitk", 64, 1024, 8, "16,8,256,2,1", "chained")
+
+points = st.builds(
+    Point,
+    kernel=st.sampled_from(["warp-splitk", "cublas", "stream"]),
+    n=st.integers(1, 10**6),
+    k=st.integers(1, 10**6),
+    m=st.integers(1, 32),
+    tactic=st.sampled_from(["", "16,8,256,4,2", "132x12x16384"]),
+    mode=st.sampled_from(records.MODES),
+    weights=st.sampled_from(records.WEIGHTS),
+)
+measured = st.lists(st.floats(0.01, 1e5), min_size=6, max_size=20)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(content=st.dictionaries(points, st.tuples(measured, st.floats(0, 1)), max_size=6))
+def test_round_trip(tmp_path_factory, content):
+    root = tmp_path_factory.mktemp("data")
+    writer = CampaignWriter(root / "campaigns" / "c1", campaign())
+    for point, (samples, error) in content.items():
+        writer.add(point, samples, error, 123)
+    writer.save()
+    frame = records.load(root)
+    assert tuple(frame.columns) == COLUMNS and len(frame) == len(content)
+    assert [records.Record(**row).point for row in frame.to_dict("records")] == list(content)
+    assert records.campaigns(root) == {"c1": campaign()}
+    raw = records.samples("c1", root)
+    for point, (samples, _) in content.items():
+        assert raw[point] == pytest.approx(samples, abs=5e-4)
+
+
+def test_a_campaign_is_never_overwritten(tmp_path):
+    folder = write(tmp_path, points=[POINT])
+    before = (folder / "records.csv").read_bytes()
+    with pytest.raises(ValueError, match="never overwritten"):
+        CampaignWriter(folder, campaign())
+    assert (folder / "records.csv").read_bytes() == before
+
+
+def test_a_point_is_recorded_once(tmp_path):
+    writer = CampaignWriter(tmp_path / "c1", campaign())
+    writer.add(POINT, [1.0] * 6, 0.001, 1)
+    with pytest.raises(ValueError, match="already recorded"):
+        writer.add(POINT, [1.0] * 6, 0.001, 1)
+
+
+def test_resume_continues_where_it_stopped(tmp_path):
+    folder = write(tmp_path, points=[POINT])
+    other = dataclasses.replace(POINT, m=1)
+    failed = dataclasses.replace(POINT, m=2)
+    writer = CampaignWriter(folder, campaign(), resume=True)
+    assert writer.done == {POINT}
+    writer.add(other, [3.0] * 6, 0.001, 1)
+    writer.fail(failed, "it hung")
+    writer.save()
+    again = CampaignWriter(folder, campaign(), resume=True)
+    assert again.done == {POINT, other, failed}
+    assert list(records.samples("c1", tmp_path)) == [POINT, other]
+
+
+def test_resume_refuses_other_hardware_or_code_and_complete_campaigns(tmp_path):
+    folder = write(tmp_path)
+    with pytest.raises(ValueError, match="its commit is 'abc', now it is 'def'"):
+        CampaignWriter(folder, campaign(commit="def"), resume=True)
+    finished = write(tmp_path, "c2", complete=True)
+    with pytest.raises(ValueError, match="complete"):
+        CampaignWriter(finished, campaign("c2"), resume=True)
+    with pytest.raises(ValueError, match="campaign.json is missing"):
+        CampaignWriter(tmp_path / "absent", campaign("absent"), resume=True)
+
+
+def test_samples_of_rows_that_a_crash_lost_are_ignored(tmp_path):
+    folder = write(tmp_path, points=[POINT, dataclasses.replace(POINT, m=1)])
+    lines = (folder / "records.csv").read_text().splitlines(keepends=True)
+    (folder / "records.csv").write_text("".join(lines[:-1]))
+    assert list(records.samples("c1", tmp_path)) == [POINT]
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "complaint"),
+    [
+        ("n", "x", "n is 'x', but must be an integer"),
+        ("m", "0", "m is 0, but must be at least 1"),
+        ("mode", "warm", "mode is 'warm', but must be one of isolated, chained"),
+        ("weights", "", "weights is '', but must be one of cold, warm"),
+        ("kernel", "", "kernel is empty"),
+        ("low_us", "99", "must be positive and ascend"),
+        ("median_us", "nan", "must be positive and ascend"),
+        ("high_us", "inf", "must be positive and ascend"),
+        ("samples", "5", "samples is 5, but must be at least 6"),
+        ("relative_error", "", "relative_error is nan"),
+        ("relative_error", "-1", "relative_error is -1.0"),
+        ("bytes", "0", "bytes is 0"),
+        ("campaign", "c9", "campaign is 'c9', but the folder is 'c1'"),
+    ],
+)
+def test_a_bad_cell_is_reported_with_file_and_line(tmp_path, column, value, complaint):
+    folder = write(tmp_path, points=[POINT, dataclasses.replace(POINT, m=1)])
+    path = folder / "records.csv"
+    header, first, second = path.read_text().splitlines()
+    cells = second.replace('"16,8,256,2,1"', "T").split(",")
+    cells[COLUMNS.index(column)] = value
+    path.write_text("\n".join([header, first, ",".join(cells)]) + "\n")
+    with pytest.raises(ValueError) as error:
+        records.load(tmp_path)
+    assert str(path) in str(error.value) and "line 3" in str(error.value) and complaint in str(error.value)
+
+
+def test_damaged_files_are_reported_by_name(tmp_path):
+    folder = write(tmp_path, points=[POINT])
+    path = folder / "records.csv"
+    text = path.read_text()
+    path.write_text(text.replace("median_us", "median"))
+    with pytest.raises(ValueError, match="records.csv, line 1: columns are"):
+        records.load(tmp_path)
+    path.write_text(text + text.splitlines()[1] + "\n")
+    with pytest.raises(ValueError, match="line 3: .* is already on line 2"):
+        records.load(tmp_path)
+    path.write_text(text + "1,2,3\n")
+    with pytest.raises(ValueError, match="line 3: 3 cells"):
+        records.load(tmp_path)
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(ValueError, match="records.csv"):
+        records.load(tmp_path)
+    path.write_text(text)
+    (folder / "samples.csv.gz").write_bytes(b"not gzip")
+    with pytest.raises(ValueError, match="samples.csv.gz"):
+        records.samples("c1", tmp_path)
+    (folder / "campaign.json").write_text('{"id": "c1"')
+    with pytest.raises(ValueError, match="campaign.json"):
+        records.campaigns(tmp_path)
+    (folder / "campaign.json").write_text('{"id": "c1"}')
+    with pytest.raises(ValueError, match="campaign.json: KeyError 'failures'"):
+        records.campaigns(tmp_path)
+
+
+def test_a_bound_needs_no_tokens_and_no_error(tmp_path):
+    writer = CampaignWriter(tmp_path / "campaigns" / "c1", campaign())
+    writer.add(Point("stream", 64, 1024, 0, "132x6x16384", "isolated"), [2.0] * 6, math.nan, 131072)
+    writer.save()
+    assert math.isnan(records.load(tmp_path).relative_error[0])
+
+
+def test_best_agrees_with_a_scan():
+    frame = records.load(FIXTURES)
+    for n, k, m, mode in {(r.n, r.k, r.m, r.mode) for r in frame.itertuples() if r.kernel == "warp-splitk"}:
+        ours = [
+            r.median_us
+            for r in frame.itertuples()
+            if (r.kernel, r.n, r.k, r.m, r.mode) == ("warp-splitk", n, k, m, mode)
+        ]
+        row = records.best(n, k, m, mode, "h200", frame=frame)
+        assert row.median_us == min(ours) and row.kernel == "warp-splitk"
+    assert records.best(3584, 7168, 8, frame=frame, kernel="cublas").kernel == "cublas"
+    assert records.best(3584, 7168, 0, frame=frame, kernel="stream").kernel == "stream"
+
+
+def test_best_takes_the_newest_campaign_not_the_luckiest(tmp_path):
+    fast = dataclasses.replace(POINT, tactic="16,8,256,4,1")
+    write(tmp_path, "2026-01-01", points=[POINT, fast])
+    write(tmp_path, "2026-02-01", points=[fast, POINT])
+    assert records.best(64, 1024, 8, frame=records.load(tmp_path)).tactic == fast.tactic
+
+
+def test_no_record_is_said_in_words():
+    with pytest.raises(ValueError, match="No record of our kernels for N = 5, K = 7168, M = 8, chained"):
+        records.best(5, 7168, 8, frame=records.load(FIXTURES))
+
+
+def test_an_empty_or_absent_folder_has_no_records(tmp_path):
+    assert records.load(tmp_path).empty and records.campaigns(tmp_path) == {}
+
+
+def test_every_campaign_in_the_repository_is_valid_and_small():
+    from skinny_gemm.problem import data_dir
+
+    assert set(records.load().campaign) <= set(records.campaigns())
+    assert sum(f.stat().st_size for f in data_dir().rglob("*") if f.is_file()) < 5e6
