@@ -25,11 +25,17 @@ def cp_async_evict_first(smem, gmem, policy):
 
 
 def evict_first_policy():
-    """An L2 policy that makes the lines it loads the first to be evicted: weights are read once.
-
-    Made at run time: a constant policy lets the assembler fold it into a descriptor that some versions mis-encode.
-    """
+    """An L2 policy that makes the lines it loads the first to be evicted: weights are read once."""
     return _ptx("createpolicy.fractional.L2::evict_first.b64 {$w0}, 1.0;", write_only_types=[Int64])
+
+
+def vector_register(value, lane):
+    """A warp-uniform `Int32` that the assembler must keep in a vector register: lane 0's copy, by a shuffle.
+
+    With a uniform shared-memory base ptxas 13.4 emits hinted copies as `LDGSTS [R3+UR4], desc[UR5]`, whose odd
+    descriptor is illegal. The shuffle's per-lane input hides that its result is uniform.
+    """
+    return cute.arch.shuffle_sync(value + lane, 0)
 
 
 def ldmatrix_x4(smem):
@@ -88,3 +94,37 @@ def unpack_bf16x2(pair):
 
 def _bits_to_f32(bits):
     return Float32(llvm.bitcast(Float32.mlir_type, bits.ir_value()))
+
+
+def bulk_copy(smem, gmem, size, mbarrier, policy=None):
+    """Copies `size` bytes (a multiple of 16) global -> shared by the bulk engine, counted on `mbarrier` (its address)."""
+    target = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
+    if policy is None:
+        _ptx(target + " [{$r0}], [{$r1}], {$r2}, [{$r3}];", read_only_args=[smem, gmem, size, mbarrier])
+    else:
+        _ptx(
+            target + ".L2::cache_hint [{$r0}], [{$r1}], {$r2}, [{$r3}], {$r4};",
+            read_only_args=[smem, gmem, size, mbarrier, policy],
+        )
+
+
+def load_global_b32x4(gmem):
+    """Loads four 32-bit registers (16 bytes, aligned) from global memory."""
+    return _ptx(
+        "ld.global.v4.b32 {{$w0}, {$w1}, {$w2}, {$w3}}, [{$r0}];", write_only_types=[Int32] * 4, read_only_args=[gmem]
+    )
+
+
+def store_global_b32(gmem, value):
+    """Stores one 32-bit register to global memory."""
+    _ptx("st.global.b32 [{$r0}], {$r1};", read_only_args=[gmem, value])
+
+
+def store_shared_b32(smem, value):
+    """Stores one 32-bit register to shared memory."""
+    _ptx("st.shared.b32 [{$r0}], {$r1};", read_only_args=[smem, value])
+
+
+def load_shared_b32(smem):
+    """Loads one 32-bit register from shared memory."""
+    return _ptx("ld.shared.b32 {$w0}, [{$r0}];", write_only_types=[Int32], read_only_args=[smem])

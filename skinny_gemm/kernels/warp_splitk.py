@@ -13,13 +13,26 @@ from cutlass import Float32, Int32, Int64
 
 from ..layouts import warp_splitk as layout
 from ..layouts.swizzle import ELEMENT_BYTES, tile_offset
+from ..artifact import Parameter
 from ..tactics.warp_splitk import WarpSplitKTactic
 from . import ptx
 
+PARAMETERS = (
+    Parameter("weight", "pointer"),
+    Parameter("x", "pointer"),
+    Parameter("out", "pointer", written=True),
+    Parameter("bias", "pointer", optional=True, alignment=8),
+    Parameter("m", "i32"),
+)
 COMPUTE_THREADS = layout.COMPUTE_WARPS * layout.WARP
 WEIGHT_THREADS = layout.WEIGHT_LOADER_WARPS * layout.WARP
 FIRST_ACTIVATION_WARP = layout.COMPUTE_WARPS + layout.WEIGHT_LOADER_WARPS
 REDUCE_BARRIER = 1  #: named barrier of the four compute warps; 0 is the CTA's
+
+
+def build(n: int, k: int, tactic: WarpSplitKTactic, pdl: bool) -> "WarpSplitK":
+    """The kernel to compile for weights `[n, k]`."""
+    return WarpSplitK(n, k, tactic, pdl)
 
 
 class WarpSplitK:
@@ -27,6 +40,7 @@ class WarpSplitK:
 
     def __init__(self, n: int, k: int, tactic: WarpSplitKTactic, pdl: bool):
         self.n, self.k, self.tactic, self.pdl = n, k, tactic, pdl
+        self.block, self.cluster, self.smem_bytes = (tactic.threads, 1, 1), (1, 1, 1), tactic.smem_bytes
         self.tiles = k // tactic.k_tile
         self.ring = self.tiles > tactic.stages  # the ring is reused: loaders must wait for empty stages
         self.steps_a = tactic.output_tile // layout.MMA_M
@@ -40,8 +54,8 @@ class WarpSplitK:
         t = self.tactic
         self.kernel(weight, x, out, bias, m).launch(
             grid=[self.n // t.output_tile, cute.ceil_div(m, t.token_tile), 1],
-            block=[t.threads, 1, 1],
-            smem=layout.smem_bytes(t.output_tile, t.token_tile, t.k_tile, t.stages),
+            block=self.block,
+            smem=self.smem_bytes,
             use_pdl=self.pdl,
         )
 
@@ -56,11 +70,14 @@ class WarpSplitK:
         full, empty = cute.recast_ptr(full, dtype=Int64), cute.recast_ptr(empty, dtype=Int64)
         first_feature, first_token = tile_n * t.output_tile, tile_m * t.token_tile
 
+        # Masks instead of subtractions: the compiler then knows the bits and turns row steps into constant offsets.
+        loader = thread & (WEIGHT_THREADS - 1)
+        weights = self.chunk_source(weight, first_feature, loader, WEIGHT_THREADS)
         is_weight_loader = warp >= layout.COMPUTE_WARPS and warp < FIRST_ACTIVATION_WARP
         if is_weight_loader:
             # Weights never depend on the previous kernel: the first tile's DRAM latency hides behind barrier set-up.
             # No cache hint here: a hinted copy ahead of the CTA barrier is what some assemblers mis-encode.
-            self.load_weights(0, weight, sA, first_feature, thread - COMPUTE_THREADS, None)
+            self.load_weights(0, weights, sA.toint(), loader, None)
         if thread == 0:
             for stage in cutlass.range_constexpr(t.stages):
                 cute.arch.mbarrier_init(full + stage, WEIGHT_THREADS + self.activation_threads)
@@ -73,18 +90,21 @@ class WarpSplitK:
             self.compute(out, bias, m, sA, sB, sPartials, full, empty, first_feature, first_token, thread, warp)
         elif is_weight_loader:
             policy = ptx.evict_first_policy()
+            ring = ptx.vector_register(sA.toint(), thread & 31)
             cute.arch.cp_async_mbarrier_arrive_noinc(full)
             for tile in cutlass.range_constexpr(1, self.tiles):
                 self.wait_empty(empty, tile)
-                self.load_weights(tile, weight, sA, first_feature, thread - COMPUTE_THREADS, policy)
+                self.load_weights(tile, weights, ring, loader, policy)
                 cute.arch.cp_async_mbarrier_arrive_noinc(full + tile % t.stages)
         else:
             if cutlass.const_expr(self.pdl):
                 # Per thread: only a thread that has waited may read what the previous kernel wrote.
                 cute.arch.griddepcontrol_wait()
+            loader = thread & (self.activation_threads - 1)
+            activations = self.chunk_source(x, first_token, loader, self.activation_threads)
             for tile in cutlass.range_constexpr(self.tiles):
                 self.wait_empty(empty, tile)
-                self.load_activations(tile, x, sB, first_token, m, thread - FIRST_ACTIVATION_WARP * layout.WARP)
+                self.load_activations(tile, activations, sB.toint(), m - first_token, loader)
                 cute.arch.cp_async_mbarrier_arrive_noinc(full + tile % t.stages)
             if cutlass.const_expr(self.pdl):
                 cute.arch.griddepcontrol_launch_dependents()
@@ -97,33 +117,38 @@ class WarpSplitK:
             cute.arch.mbarrier_wait(empty + tile % stages, (tile // stages - 1) & 1)
 
     @cute.jit
-    def load_weights(self, tile: cutlass.Constexpr, weight, sA, first_feature, thread, policy):
-        """Issues this weight loader's 16-byte copies of K tile `tile`."""
+    def load_weights(self, tile: cutlass.Constexpr, source, ring, thread, policy):
+        """Issues this weight loader's 16-byte copies of K tile `tile`; `source` is the thread's first chunk."""
         t = self.tactic
-        base = sA.toint() + tile % t.stages * t.output_tile * t.k_tile * ELEMENT_BYTES
+        base = ring + tile % t.stages * t.output_tile * t.k_tile * ELEMENT_BYTES
         for i in cutlass.range_constexpr(layout.loader_chunks(t.output_tile, WEIGHT_THREADS, t.k_tile)):
             row, col = layout.loader_chunk(thread, i, WEIGHT_THREADS, t.k_tile)
             smem = base + tile_offset(row, col, t.k_tile) * ELEMENT_BYTES
-            gmem = self.element_address(weight, first_feature + row, tile * t.k_tile + col)
+            gmem = source + self.chunk_step(tile, i, WEIGHT_THREADS)
             if cutlass.const_expr(policy is None):
                 ptx.cp_async(smem, gmem)
             else:
                 ptx.cp_async_evict_first(smem, gmem, policy)
 
     @cute.jit
-    def load_activations(self, tile: cutlass.Constexpr, x, sB, first_token, m, thread):
+    def load_activations(self, tile: cutlass.Constexpr, source, ring, rows_left, thread):
         """Issues this activation loader's 16-byte copies of K tile `tile`; rows at or past M are not read."""
         t = self.tactic
-        base = sB.toint() + tile % t.stages * t.token_tile * t.k_tile * ELEMENT_BYTES
+        base = ring + tile % t.stages * t.token_tile * t.k_tile * ELEMENT_BYTES
         for i in cutlass.range_constexpr(layout.loader_chunks(t.token_tile, self.activation_threads, t.k_tile)):
             row, col = layout.loader_chunk(thread, i, self.activation_threads, t.k_tile)
             smem = base + tile_offset(row, col, t.k_tile) * ELEMENT_BYTES
-            gmem = self.element_address(x, first_token + row, tile * t.k_tile + col)
-            ptx.cp_async(smem, gmem, predicate=first_token + row < m)
+            ptx.cp_async(smem, source + self.chunk_step(tile, i, self.activation_threads), predicate=row < rows_left)
 
-    def element_address(self, matrix, row, col):
-        """Byte address of element (row, col) of a packed `[rows, K]` BF16 matrix."""
-        return matrix.toint() + Int64(row) * (self.k * ELEMENT_BYTES) + Int64(col * ELEMENT_BYTES)
+    def chunk_source(self, matrix, first_row, thread, threads):
+        """Address of the first chunk that loader `thread` of `threads` copies, rows of `matrix` from `first_row` on."""
+        row, col = layout.loader_chunk(thread, 0, threads, self.tactic.k_tile)
+        return matrix.toint() + (Int64(first_row + row) * self.k + col) * ELEMENT_BYTES
+
+    def chunk_step(self, tile: int, index: int, threads: int) -> int:
+        """Bytes from a loader thread's first chunk to its `index`-th of K tile `tile`: a constant of the unrolled loop."""
+        row, _ = layout.loader_chunk(0, index, threads, self.tactic.k_tile)
+        return (row * self.k + tile * self.tactic.k_tile) * ELEMENT_BYTES
 
     @cute.jit
     def compute(self, out, bias, m, sA, sB, sPartials, full, empty, first_feature, first_token, thread, warp):

@@ -17,12 +17,12 @@ WARP = 32
 def loader_chunk(thread, index, threads, k_tile):
     """(row, column) of the `index`-th 16-byte chunk that loader `thread` of `threads` copies of a tile.
 
-    Consecutive threads take consecutive chunks, so that a warp reads whole 128-byte lines of global memory.
-    `threads` and `k_tile` are powers of two.
+    Consecutive threads take consecutive chunks, so that a warp reads whole 128-byte lines of global memory. A thread
+    keeps its column and steps down the rows, so that its addresses differ by constants.
     """
     per_row = k_tile // CHUNK
-    linear = thread + index * threads
-    return linear >> (per_row.bit_length() - 1), (linear & (per_row - 1)) * CHUNK
+    shift = per_row.bit_length() - 1
+    return (thread >> shift) + index * (threads >> shift), (thread & (per_row - 1)) * CHUNK
 
 
 def loader_chunks(rows, threads, k_tile):

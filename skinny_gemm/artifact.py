@@ -1,0 +1,61 @@
+"""What compiling a kernel yields: data that the CUDA driver and the interpreter both run.
+
+Kernel parameters are pointers and 32/64-bit integers only, so that either machine can pass them without knowing the
+DSL's calling convention.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One kernel parameter: `kind` is `pointer`, `i32` or `i64`; `written` if the kernel stores through it."""
+
+    name: str
+    kind: str
+    written: bool = False
+    optional: bool = False  #: a pointer that may be null (`None` among the values)
+    dtype: str = "BFloat16"  #: what a pointer points to, by its DSL name
+    alignment: int = 32  #: of a pointer, in bytes
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What the assembler reports for one kernel, per thread unless the name says otherwise."""
+
+    registers: int
+    spill_bytes: int  #: stores plus loads
+    stack_bytes: int
+    static_smem_bytes: int  #: per CTA
+
+
+@dataclass(frozen=True)
+class CompiledKernel:
+    """One compiled kernel: PTX for the interpreter, a cubin for the driver, and all that a launch needs but M."""
+
+    kernel: str  #: registry name, such as "warp-splitk"
+    entry: str
+    arch: str  #: such as "sm_90a"
+    ptx: str = field(repr=False)
+    cubin: bytes = field(repr=False)
+    parameters: tuple[Parameter, ...]
+    block: tuple[int, int, int]
+    cluster: tuple[int, int, int]
+    smem_bytes: int  #: dynamic shared memory per CTA
+    pdl: bool  #: launch with the programmatic-stream-serialization attribute
+    resources: Resources
+    facts: Mapping[str, Any] = field(default_factory=dict)  #: n, k, tactic, DSL version, source digest
+
+
+@dataclass(frozen=True)
+class LaunchArguments:
+    """One launch of a `CompiledKernel`: the grid and the values of its parameters, in order.
+
+    A pointer's value is a packed tensor (torch, on the GPU for the driver, on the CPU for the interpreter; or a NumPy
+    array for the interpreter), or None where the parameter is optional.
+    """
+
+    grid: tuple[int, int, int]
+    values: tuple[Any, ...]

@@ -1,0 +1,192 @@
+"""Probes: kernels that do one thing as fast as the GPU can, to say how far the real ones are from their bounds.
+
+`Stream` reads memory and nothing else, `DependencyFloor` is a link of a PDL chain without weights, `MmaRate` keeps the
+tensor cores busy from registers. They are compiled with PDL; launched without its attribute, the PDL instructions do
+nothing.
+"""
+
+from dataclasses import dataclass
+
+import cutlass
+import cutlass.cute as cute
+from cutlass import Float32, Int32, Int64
+
+from ..artifact import CompiledKernel, Parameter
+from . import ptx
+
+WARP = 32
+
+
+@dataclass(frozen=True)
+class Ring:
+    """The shape of a streaming probe: CTAs, and the stages of each one's shared-memory ring."""
+
+    ctas: int
+    stages: int
+    chunk_bytes: int  #: of a stage: one bulk copy
+
+    def __str__(self) -> str:
+        return f"{self.ctas}x{self.stages}x{self.chunk_bytes}"
+
+    @classmethod
+    def parse(cls, text: str) -> "Ring":
+        return cls(*map(int, text.split("x")))
+
+
+class Stream:
+    """Bulk copies of `chunks` consecutive chunks of `source` into a ring, interleaved over the CTAs; nothing is used.
+
+    The ring is filled before the PDL wait, as a weight loader would; the rest follows it. With `rounds` (compiled in by
+    `repeat`) every CTA goes over its chunks that often, without the evict-first policy: a read of L2.
+    """
+
+    PARAMETERS = (Parameter("source", "pointer"), Parameter("chunks", "i32"), Parameter("rounds", "i32"))
+
+    def __init__(self, ring: Ring, repeat: bool = False):
+        self.ring, self.repeat = ring, repeat
+        self.block = (WARP, 1, 1)
+        self.smem_bytes = ring.stages * (ring.chunk_bytes + 8)  # ring, then one mbarrier a stage
+
+    @cute.jit
+    def __call__(self, source: cute.Pointer, chunks: Int32, rounds: Int32):
+        grid = [self.ring.ctas, 1, 1]
+        self.kernel(source, chunks, rounds).launch(grid=grid, block=self.block, smem=self.smem_bytes, use_pdl=True)
+
+    @cute.kernel
+    def kernel(self, source: cute.Pointer, chunks: Int32, rounds: Int32):
+        ring = self.ring
+        thread, _, _ = cute.arch.thread_idx()
+        cta, _, _ = cute.arch.block_idx()
+        smem = cute.arch.get_dyn_smem(cutlass.Uint8, alignment=128)
+        full = cute.recast_ptr(smem + ring.stages * ring.chunk_bytes, dtype=Int64)
+        if thread == 0:
+            cute.arch.griddepcontrol_launch_dependents()  # early: the next kernel's ring fills while this one drains
+            for stage in cutlass.range_constexpr(ring.stages):
+                cute.arch.mbarrier_init(full + stage, 1)
+            cute.arch.mbarrier_init_fence()
+            mine = (chunks - cta + (ring.ctas - 1)) // ring.ctas  # chunks of this CTA
+            total = mine
+            if cutlass.const_expr(self.repeat):
+                total = mine * rounds
+            policy = None if self.repeat else ptx.evict_first_policy()
+            for i in cutlass.range_constexpr(ring.stages):
+                if i < total:
+                    self.load(i, source, smem, full, cta, mine, policy)
+            cute.arch.griddepcontrol_wait()
+            for i in cutlass.range(ring.stages, total):
+                cute.arch.mbarrier_wait(full + i % ring.stages, (i // ring.stages - 1) & 1)
+                self.load(i, source, smem, full, cta, mine, policy)
+            for back in cutlass.range_constexpr(ring.stages):  # a CTA must not exit while copies into it are in flight
+                i = total - ring.stages + back
+                if i >= 0:
+                    cute.arch.mbarrier_wait(full + i % ring.stages, (i // ring.stages) & 1)
+
+    @cute.jit
+    def load(self, i, source, smem, full, cta, mine, policy):
+        """Issues this CTA's copy number `i`."""
+        ring = self.ring
+        barrier = full + i % ring.stages
+        if cutlass.const_expr(self.repeat):
+            chunk = i % mine * ring.ctas + cta
+        else:
+            chunk = i * ring.ctas + cta
+        cute.arch.mbarrier_arrive_and_expect_tx(barrier, ring.chunk_bytes)
+        ptx.bulk_copy(
+            smem.toint() + i % ring.stages * ring.chunk_bytes,
+            source.toint() + Int64(chunk) * ring.chunk_bytes,
+            Int32(ring.chunk_bytes),
+            barrier.toint(),
+            policy,
+        )
+
+
+class DependencyFloor:
+    """A link of a dependent chain: wait for the previous kernel, read all of x in every CTA, reduce, write one word.
+
+    `words` counts the 16-byte words of x; `out` holds one 32-bit word a CTA.
+    """
+
+    PARAMETERS = (Parameter("x", "pointer"), Parameter("out", "pointer", written=True), Parameter("words", "i32"))
+    THREADS = 256
+
+    def __init__(self, ctas: int):
+        self.ctas = ctas
+        self.block = (self.THREADS, 1, 1)
+        self.smem_bytes = 4 * self.THREADS // WARP
+
+    @cute.jit
+    def __call__(self, x: cute.Pointer, out: cute.Pointer, words: Int32):
+        self.kernel(x, out, words).launch(
+            grid=[self.ctas, 1, 1], block=self.block, smem=self.smem_bytes, use_pdl=True
+        )
+
+    @cute.kernel
+    def kernel(self, x: cute.Pointer, out: cute.Pointer, words: Int32):
+        thread, _, _ = cute.arch.thread_idx()
+        cta, _, _ = cute.arch.block_idx()
+        partials = cute.arch.get_dyn_smem(Int32, alignment=16).toint()
+        cute.arch.griddepcontrol_launch_dependents()
+        cute.arch.griddepcontrol_wait()
+        total = Int32(0)
+        for word in cutlass.range(thread, words, self.THREADS):
+            a, b, c, d = ptx.load_global_b32x4(x.toint() + Int64(word) * 16)
+            total = total + (a + b + c + d)
+        for step in cutlass.range_constexpr(5):
+            total = total + cute.arch.shuffle_sync_bfly(total, 16 >> step)
+        if thread % WARP == 0:
+            ptx.store_shared_b32(partials + thread // WARP * 4, total)
+        cute.arch.sync_threads()
+        if thread == 0:
+            result = Int32(0)
+            for warp in cutlass.range_constexpr(self.THREADS // WARP):
+                result = result + ptx.load_shared_b32(partials + warp * 4)
+            ptx.store_global_b32(out.toint() + Int64(cta) * 4, result)
+
+
+class MmaRate:
+    """`repeats` rounds of independent m16n8k16 BF16 chains in every warp, operands from registers.
+
+    `source` holds at least `SOURCE_BYTES` of BF16, `out` one FP32 word a thread: each thread's sum, so that nothing is
+    optimised away. FLOP of a launch: `flops(repeats)`.
+    """
+
+    PARAMETERS = (Parameter("source", "pointer"), Parameter("out", "pointer", written=True), Parameter("repeats", "i32"))
+    CTAS, THREADS, CHAINS = 264, 256, 8  #: two CTAs per H200 SM; 8 chains hide the latency of mma.sync
+    OPERAND_BYTES = 16 + 8 * CHAINS  #: of a thread: one A fragment, one B fragment a chain
+    SOURCE_BYTES = THREADS * OPERAND_BYTES
+
+    block = (THREADS, 1, 1)
+    smem_bytes = 0
+
+    @classmethod
+    def flops(cls, repeats: int) -> int:
+        return cls.CTAS * cls.THREADS // WARP * cls.CHAINS * repeats * (2 * 16 * 8 * 16)
+
+    @cute.jit
+    def __call__(self, source: cute.Pointer, out: cute.Pointer, repeats: Int32):
+        self.kernel(source, out, repeats).launch(grid=[self.CTAS, 1, 1], block=self.block, use_pdl=True)
+
+    @cute.kernel
+    def kernel(self, source: cute.Pointer, out: cute.Pointer, repeats: Int32):
+        thread, _, _ = cute.arch.thread_idx()
+        cta, _, _ = cute.arch.block_idx()
+        operands = source.toint() + Int64(thread) * self.OPERAND_BYTES
+        a = [*ptx.load_global_b32x2(operands), *ptx.load_global_b32x2(operands + 8)]
+        b = [ptx.load_global_b32x2(operands + (16 + 8 * chain)) for chain in range(self.CHAINS)]
+        acc = [[Float32(0.0)] * 4 for _ in range(self.CHAINS)]
+        for _ in cutlass.range(repeats):
+            for chain in cutlass.range_constexpr(self.CHAINS):
+                acc[chain] = ptx.mma_bf16(acc[chain], a, b[chain])
+        total = Float32(0.0)
+        for chain in cutlass.range_constexpr(self.CHAINS):
+            for word in cutlass.range_constexpr(4):
+                total = total + acc[chain][word]
+        ptx.store_global_b32(out.toint() + Int64(cta * self.THREADS + thread) * 4, total)
+
+
+def compile_probe(probe: Stream | DependencyFloor | MmaRate, arch: str) -> CompiledKernel:
+    """The compiled probe; needs no GPU."""
+    from ..runtime import compile_jit
+
+    name = {Stream: "stream", DependencyFloor: "dependency-floor", MmaRate: "mma-rate"}[type(probe)]
+    return compile_jit(name, probe, probe.PARAMETERS, probe.block, probe.smem_bytes, arch, pdl=True)

@@ -1,0 +1,122 @@
+"""Compiles CuTe DSL kernels for any architecture on any machine; no GPU needed.
+
+`compile_kernel` is the front door: memory cache, then disk cache, then the compiler. `compile_jit` turns one DSL
+function into a `CompiledKernel` and is what a kernel outside the tactic registry uses.
+"""
+
+import functools
+import hashlib
+import importlib
+import importlib.metadata
+import threading
+from pathlib import Path
+
+from ..tactics import Tactic
+from . import cache
+from ..artifact import CompiledKernel, Parameter
+
+ARCHITECTURES = ("sm_90a", "sm_100a", "sm_103a", "sm_120a")  #: what the kernels are compiled and tested for
+
+_memory: dict[str, CompiledKernel] = {}
+_compiler_lock = threading.Lock()  # the DSL's tracer is not safe for threads; sweeps use processes
+
+
+def compile_kernel(tactic: Tactic, n: int, k: int, arch: str = "sm_90a", pdl: bool = True) -> CompiledKernel:
+    """The kernel of `tactic` for weights `[n, k]`, from the cache or newly compiled.
+
+    One binary serves every M. `pdl` compiles programmatic dependent launch in. The caller checks legality first
+    (`tactic.check`). ValueError for an unknown architecture.
+    """
+    if arch not in ARCHITECTURES:
+        raise ValueError(f"unknown architecture {arch!r}: known are {', '.join(ARCHITECTURES)}")
+    module = _kernel_module_name(tactic.kernel)
+    identity = (tactic.kernel, str(tactic), n, k, arch, pdl, dsl_version(), source_digest(module))
+    key = hashlib.sha256(repr(identity).encode()).hexdigest()[:32]
+    if key not in _memory:
+        compiled = cache.load(key)
+        if compiled is None:
+            kernel = importlib.import_module(module)
+            facts = {"n": n, "k": k, "tactic": str(tactic), "dsl": dsl_version(), "source": source_digest(module)}
+            built = kernel.build(n, k, tactic, pdl)
+            compiled = compile_jit(
+                tactic.kernel, built, kernel.PARAMETERS, built.block, built.smem_bytes, arch, pdl, facts, built.cluster
+            )
+            cache.store(key, compiled)
+        _memory[key] = compiled
+    return _memory[key]
+
+
+def compile_jit(
+    kernel: str,
+    function,
+    parameters: tuple[Parameter, ...],
+    block: tuple[int, int, int],
+    smem_bytes: int,
+    arch: str,
+    pdl: bool,
+    facts: dict | None = None,
+    cluster: tuple[int, int, int] = (1, 1, 1),
+) -> CompiledKernel:
+    """Compiles `function`, a `@cute.jit` callable that launches one kernel with exactly `parameters`, for `arch`.
+
+    ValueError if the assembler mis-encoded an instruction (see `sass.misencoded_copies`).
+    """
+    import cutlass
+    import cutlass.cute as cute
+    from cutlass.base_dsl.compiler import DumpDir
+    from cutlass.cute.runtime import make_ptr
+
+    from . import sass
+
+    integers = {"i32": cutlass.Int32, "i64": cutlass.Int64}
+    arguments = [
+        make_ptr(getattr(cutlass, p.dtype), p.alignment, cute.AddressSpace.gmem, assumed_align=p.alignment)
+        if p.kind == "pointer"
+        else integers[p.kind](1)
+        for p in parameters
+    ]
+    import tempfile
+
+    # The DSL passes PTX and cubin through files whose names omit the tactic: a directory of its own for each call.
+    with _compiler_lock, tempfile.TemporaryDirectory() as directory:
+        options = cute.GPUArch(arch), cute.KeepPTX(True), cute.KeepCUBIN(True), DumpDir(directory)
+        result = cute.compile[options](function, *arguments)
+        (entry,) = result.kernel_info
+        ptx, cubin = result.__ptx__, result.__cubin__
+    # One short name instead of the DSL's, which spells out every argument type in each parameter's name.
+    name = kernel.replace("-", "_")
+    if faults := sass.misencoded_copies(cubin) if "cache_hint" in ptx else []:
+        raise ValueError(f"the assembler mis-encoded {len(faults)} copies of {kernel} for {arch}, first {faults[0]}")
+    return CompiledKernel(
+        kernel=kernel,
+        entry=entry,
+        arch=arch,
+        ptx=ptx.replace(entry, name),
+        cubin=cubin,
+        parameters=parameters,
+        block=block,
+        cluster=cluster,
+        smem_bytes=smem_bytes,
+        pdl=pdl,
+        resources=sass.resources(cubin, entry),
+        facts=facts or {},
+    )
+
+
+def _kernel_module_name(kernel: str) -> str:
+    return "skinny_gemm.kernels." + kernel.replace("-", "_")
+
+
+@functools.cache
+def dsl_version() -> str:
+    """Version of the CuTe DSL that compiles here."""
+    return importlib.metadata.version("nvidia-cutlass-dsl")
+
+
+@functools.cache
+def source_digest(module: str) -> str:
+    """Digest of the sources a kernel is made of: its module, the PTX helpers and the layouts."""
+    package = Path(__file__).parent.parent
+    own = package / "kernels" / f"{module.rpartition('.')[2]}.py"
+    files = [own, package / "kernels" / "ptx.py", *sorted((package / "layouts").glob("*.py"))]
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]

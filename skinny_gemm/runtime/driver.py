@@ -1,0 +1,86 @@
+"""Launches compiled kernels on a GPU through the CUDA driver API."""
+
+import ctypes
+import functools
+
+from ..artifact import CompiledKernel, LaunchArguments
+
+_PARAMETER_TYPES = {"pointer": ctypes.c_void_p, "i32": ctypes.c_int32, "i64": ctypes.c_int64}
+
+
+def check(result: tuple):
+    """The values of a driver call's result; RuntimeError names the CUDA error otherwise."""
+    from cuda.bindings import driver
+
+    status, *values = result
+    if status != driver.CUresult.CUDA_SUCCESS:
+        _, name = driver.cuGetErrorName(status)
+        _, text = driver.cuGetErrorString(status)
+        raise RuntimeError(f"CUDA driver: {name.decode()}: {text.decode()}")
+    return values[0] if len(values) == 1 else values
+
+
+@functools.lru_cache(maxsize=1024)
+def _function(cubin: bytes, entry: str, smem_bytes: int, cluster_size: int, ordinal: int):
+    """The loaded function of a cubin on device `ordinal`, allowed its shared memory and cluster size."""
+    from cuda.bindings import driver
+
+    check(driver.cuInit(0))
+    # The primary context is the one PyTorch uses.
+    context = check(driver.cuDevicePrimaryCtxRetain(check(driver.cuDeviceGet(ordinal))))
+    check(driver.cuCtxSetCurrent(context))
+    function = check(driver.cuModuleGetFunction(check(driver.cuModuleLoadData(cubin)), entry.encode()))
+    attribute = driver.CUfunction_attribute
+    check(driver.cuFuncSetAttribute(function, attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, smem_bytes))
+    if cluster_size > 8:  # beyond the portable size
+        check(driver.cuFuncSetAttribute(function, attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1))
+    return function
+
+
+def load(compiled: CompiledKernel, ordinal: int = 0):
+    """Loads `compiled` on CUDA device `ordinal`, so that a later `launch` only enqueues. Returns the driver's handle."""
+    x, y, z = compiled.cluster
+    return _function(compiled.cubin, compiled.entry, compiled.smem_bytes, x * y * z, ordinal)
+
+
+def launch(
+    compiled: CompiledKernel, arguments: LaunchArguments, stream=None, pdl: bool | None = None, ordinal: int = 0
+) -> None:
+    """Enqueues one launch on `stream` (a raw handle or None for PyTorch's current one) of CUDA device `ordinal`.
+
+    `pdl` sets the programmatic-stream-serialization attribute (default: as compiled): the kernel may then start before
+    its predecessor on the stream has finished, and itself waits before it reads what the predecessor wrote. Without
+    the attribute the kernel's own PDL instructions do nothing.
+    """
+    from cuda.bindings import driver
+
+    if stream is None:
+        import torch
+
+        stream = torch.cuda.current_stream(ordinal).cuda_stream
+    attributes = []
+    if compiled.pdl if pdl is None else pdl:
+        attribute = driver.CUlaunchAttribute()
+        attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+        attribute.value.programmaticStreamSerializationAllowed = 1
+        attributes.append(attribute)
+    if compiled.cluster != (1, 1, 1):
+        attribute = driver.CUlaunchAttribute()
+        attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+        attribute.value.clusterDim.x, attribute.value.clusterDim.y, attribute.value.clusterDim.z = compiled.cluster
+        attributes.append(attribute)
+    config = driver.CUlaunchConfig()
+    config.gridDimX, config.gridDimY, config.gridDimZ = arguments.grid
+    config.blockDimX, config.blockDimY, config.blockDimZ = compiled.block
+    config.sharedMemBytes = compiled.smem_bytes
+    config.hStream = driver.CUstream(int(stream))
+    config.attrs, config.numAttrs = attributes, len(attributes)
+    values = tuple(_value(value) for value in arguments.values)
+    types = tuple(_PARAMETER_TYPES[parameter.kind] for parameter in compiled.parameters)
+    check(driver.cuLaunchKernelEx(config, load(compiled, ordinal), (values, types), 0))
+
+
+def _value(value) -> int:
+    if value is None:
+        return 0
+    return value if isinstance(value, int) else value.data_ptr()

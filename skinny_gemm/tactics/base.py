@@ -1,0 +1,97 @@
+"""What every tactic can do: be read and written as text, say why it cannot run, and state what it occupies.
+
+A tactic is a frozen dataclass of integers. Sliders, the command line, sweeps and records learn of a kernel from its
+tactic type and nothing else.
+"""
+
+from dataclasses import astuple, dataclass, fields
+from math import ceil
+from typing import ClassVar, Self
+
+from ..device import Device
+from ..problem import GemmProblem
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """What a tactic occupies on a device, before anything is compiled."""
+
+    regions: tuple[tuple[str, int, int], ...]  #: shared memory of one CTA: (name, byte offset, bytes)
+    smem_bytes: int  #: dynamic shared memory of one CTA
+    threads: int  #: per CTA
+    ctas: int  #: in the grid
+    ctas_per_sm: int  #: that fit on one SM by shared memory and threads (registers are known only after compiling)
+    waves: int  #: ceil(ctas / (SMs * ctas_per_sm))
+    bytes_in_flight_per_sm: int  #: bytes of the ring buffers of the CTAs resident on the busiest SM
+
+    def describe(self) -> str:
+        """One line for people: `224 CTAs, 2 per SM, 1 wave, 208 KB in flight per SM`."""
+        waves = "1 wave" if self.waves == 1 else f"{self.waves} waves"
+        return f"{self.ctas} CTAs, {self.ctas_per_sm} per SM, {waves}, {self.bytes_in_flight_per_sm >> 10} KB in flight per SM"
+
+
+class Tactic:
+    """Base of all tactic dataclasses; a subclass adds fields and fills in the methods that raise here."""
+
+    kernel: ClassVar[str]  #: registry and command-line name
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """The tactic written as comma-separated integers in field order, as `str(tactic)` writes it."""
+        names = [f.name for f in fields(cls)]
+        parts = text.split(",")
+        try:
+            values = [int(part) for part in parts]
+        except ValueError:
+            values = []
+        if len(values) != len(names):
+            raise ValueError(
+                f"tactic {text!r} is not {len(names)} comma-separated integers ({','.join(names)})"
+            )
+        return cls(*values)
+
+    def __str__(self) -> str:
+        return ",".join(str(value) for value in astuple(self))
+
+    def why_not(self, problem: GemmProblem, device: Device) -> str | None:
+        """None if this tactic can run `problem` on `device`, else one sentence that says why not."""
+        raise NotImplementedError
+
+    def check(self, problem: GemmProblem, device: Device) -> None:
+        """Raises ValueError with `why_not`'s sentence if this tactic cannot run."""
+        if reason := self.why_not(problem, device):
+            raise ValueError(f"tactic {self} cannot run {problem.n}x{problem.k} at M = {problem.m}: {reason}")
+
+    def footprint(self, problem: GemmProblem, device: Device) -> Footprint:
+        """What this tactic occupies on `device` for `problem`."""
+        raise NotImplementedError
+
+    @classmethod
+    def choices(cls, problem: GemmProblem, device: Device) -> dict[str, tuple[int, ...]]:
+        """For each field the values that appear in at least one legal tactic, ascending."""
+        legal = cls.enumerate(problem, device)
+        return {f.name: tuple(sorted({getattr(tactic, f.name) for tactic in legal})) for f in fields(cls)}
+
+    @classmethod
+    def enumerate(cls, problem: GemmProblem, device: Device) -> list[Self]:
+        """Every legal tactic, in ascending field order."""
+        raise NotImplementedError
+
+    @classmethod
+    def default(cls, problem: GemmProblem, device: Device) -> Self:
+        """The tactic to start from; ValueError in words where none is legal."""
+        raise NotImplementedError
+
+
+def occupancy(smem_bytes: int, threads: int, device: Device) -> int:
+    """CTAs of this size that fit on one SM of `device`, each charged the shared memory the system reserves for it."""
+    return min(
+        device.smem_per_sm // (smem_bytes + device.smem_reserved_per_cta),
+        device.threads_per_sm // threads,
+        device.ctas_per_sm,
+    )
+
+
+def waves(ctas: int, ctas_per_sm: int, device: Device) -> int:
+    """Rounds in which the grid's CTAs become resident."""
+    return ceil(ctas / (device.sms * max(ctas_per_sm, 1)))
