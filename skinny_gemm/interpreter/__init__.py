@@ -1,0 +1,26 @@
+"""Runs the PTX of a compiled kernel on any CPU: `run(compiled, arguments, schedule, trace) -> Result`.
+
+    text -> parser -> flow (blocks, post-dominators, liveness) -> codegen (+ fuse) -> machine (groups of warps)
+
+It is not a performance model: it executes what the kernels of this package use and rejects the rest by name.
+"""
+
+from .errors import (
+    BarrierError,
+    DeadlockError,
+    DivergenceError,
+    InterpreterError,
+    MemoryAccessError,
+    PoisonError,
+    PtxSyntaxError,
+    ReadOnlyError,
+    UnsupportedInstruction,
+)
+from .run import Result, run
+from .schedules import Adversarial, InOrder, adversarial, in_order
+
+__all__ = [
+    "Adversarial", "BarrierError", "DeadlockError", "DivergenceError", "InOrder", "InterpreterError",
+    "MemoryAccessError", "PoisonError", "PtxSyntaxError", "ReadOnlyError", "Result", "UnsupportedInstruction",
+    "adversarial", "in_order", "run",
+]  # fmt: skip

@@ -1,0 +1,210 @@
+"""Instructions -> basic blocks, with successors, post-dominators and liveness.
+
+An instruction that can block (a barrier, an mbarrier wait) is a block of its own, so that a warp can stop in front of
+it and come back. Block numbers count in program order; `EXIT` stands for the end of the kernel.
+"""
+
+from dataclasses import dataclass, field
+
+from .parser import Instruction, Kernel, Reg, Target, Vector
+
+EXIT = -1
+
+
+@dataclass
+class Block:
+    """Straight-line code, instructions `start` to `stop`; `branch` is its last instruction if that is a jump."""
+
+    number: int
+    start: int
+    stop: int
+    waits: bool = False  #: the block is one instruction that can block
+    branch: Instruction | None = None
+    taken: int | None = None  #: successor when the branch is taken
+    next: int | None = None  #: successor otherwise
+    join: int = EXIT  #: immediate post-dominator
+    live_in: int = 0  #: registers, as bits by their number
+    live_out: int = 0
+    region: frozenset = field(default_factory=frozenset)  #: of a two-way branch: the blocks up to the join
+    region_waits: bool = False  #: a block of the region waits
+
+    @property
+    def successors(self) -> list[int]:
+        return [s for s in (self.taken, self.next) if s is not None]
+
+
+def blocking(op: tuple[str, ...]) -> bool:
+    """Whether an opcode can make its warp wait for other warps."""
+    match op[0]:
+        case "bar" | "barrier":
+            return op[1] != "warp" and "arrive" not in op
+        case "mbarrier":
+            return op[1] in ("try_wait", "test_wait")
+    return False
+
+
+def is_jump(op: tuple[str, ...]) -> bool:
+    return op[0] in ("bra", "ret", "exit")
+
+
+def registers(operand) -> list[str]:
+    """Names of the registers an operand mentions."""
+    if isinstance(operand, Reg):
+        return [operand.name] if operand.name != "_" else []
+    if isinstance(operand, Vector):
+        return [name for item in operand.items for name in registers(item)]
+    base = getattr(operand, "base", None)
+    return [base.name] if isinstance(base, Reg) else []
+
+
+#: Opcodes whose first operand is read, not written.
+NO_RESULT = {
+    "st", "cp", "red", "bar", "barrier", "fence", "membar", "griddepcontrol", "bra", "ret", "exit", "prefetch",
+    "nanosleep", "setmaxnreg", "trap", "discard", "applypriority",
+}  # fmt: skip
+NO_RESULT_MBARRIER = {"init", "inval", "expect_tx", "complete_tx"}
+
+
+def results(ins: Instruction) -> list[str]:
+    """Registers that an instruction writes."""
+    if ins.op[0] in NO_RESULT or (ins.op[0] == "mbarrier" and ins.op[1] in NO_RESULT_MBARRIER) or not ins.operands:
+        return []
+    first = ins.operands[0]
+    return registers(first) if isinstance(first, Reg | Vector) else []
+
+
+def sources(ins: Instruction) -> list[str]:
+    """Registers that an instruction reads, its guard among them."""
+    start = 1 if results(ins) or (ins.operands and ins.operands[0] == Reg("_")) else 0
+    names = [name for operand in ins.operands[start:] for name in registers(operand)]
+    return names + [ins.guard[0].name] if ins.guard else names
+
+
+@dataclass
+class Flow:
+    """A kernel's blocks; `number` gives each register its index, `entry_live` are those read before any write."""
+
+    kernel: Kernel
+    blocks: list[Block]
+    number: dict[str, int]
+    entry_live: list[str]
+
+
+def analyse(kernel: Kernel) -> Flow:
+    """The control-flow graph of `kernel`."""
+    blocks = _blocks(kernel.instructions)
+    number = {}
+    for ins in kernel.instructions:
+        for name in results(ins) + sources(ins):
+            number.setdefault(name, len(number))
+    _liveness(kernel.instructions, blocks, number)
+    _post_dominators(blocks)
+    live = blocks[0].live_in if blocks else 0
+    return Flow(kernel, blocks, number, [name for name, bit in number.items() if live >> bit & 1])
+
+
+def _blocks(code) -> list[Block]:
+    leaders = {0}
+    for ins in code:
+        if is_jump(ins.op):
+            leaders.add(ins.index + 1)
+            leaders.update(o.index for o in ins.operands if isinstance(o, Target))
+        elif blocking(ins.op):
+            leaders.update((ins.index, ins.index + 1))
+    starts = sorted(s for s in leaders if s < len(code))
+    at = {start: i for i, start in enumerate(starts)} | {len(code): EXIT}
+    blocks = []
+    for i, start in enumerate(starts):
+        stop = starts[i + 1] if i + 1 < len(starts) else len(code)
+        last = code[stop - 1]
+        block = Block(i, start, stop, waits=blocking(last.op))
+        if is_jump(last.op):
+            block.branch = last
+            block.taken = at[last.operands[0].index] if last.op[0] == "bra" else EXIT
+        if block.branch is None or last.guard:
+            block.next = at[stop]
+        blocks.append(block)
+    # Jumps to a bare `ret` leave at once, so that regions up to it end at EXIT.
+    bare = {b.number for b in blocks if b.stop - b.start == 1 and b.taken == EXIT and b.next is None}
+    for block in blocks:
+        block.taken = EXIT if block.taken in bare else block.taken
+        block.next = EXIT if block.next in bare else block.next
+    return blocks
+
+
+def _liveness(code, blocks, number):
+    uses, defs = [], []
+    for block in blocks:
+        use = define = 0
+        for ins in code[block.start : block.stop]:
+            written = results(ins)
+            for name in sources(ins) + (written if ins.guard else []):
+                if not define >> number[name] & 1:
+                    use |= 1 << number[name]
+            for name in written:
+                define |= 1 << number[name]
+        uses.append(use)
+        defs.append(define)
+    changed = True
+    while changed:
+        changed = False
+        for block in reversed(blocks):
+            out = 0
+            for s in block.successors:
+                out |= blocks[s].live_in if s != EXIT else 0
+            live = uses[block.number] | out & ~defs[block.number]
+            if live != block.live_in or out != block.live_out:
+                block.live_in, block.live_out, changed = live, out, True
+
+
+def _post_dominators(blocks):
+    # Cooper, Harvey and Kennedy's iteration, on the reversed graph.
+    order, seen = [], set()
+    predecessors = {EXIT: []} | {b.number: [] for b in blocks}
+    for block in blocks:
+        for s in block.successors:
+            predecessors[s].append(block.number)
+    stack = [(EXIT, iter(predecessors[EXIT]))]
+    seen.add(EXIT)
+    while stack:
+        node, rest = stack[-1]
+        for p in rest:
+            if p not in seen:
+                seen.add(p)
+                stack.append((p, iter(predecessors[p])))
+                break
+        else:
+            order.append(node)
+            stack.pop()
+    rank = {node: i for i, node in enumerate(order)}
+    join = {EXIT: EXIT}
+
+    def meet(a, b):
+        while a != b:
+            while rank[a] < rank[b]:
+                a = join[a]
+            while rank[b] < rank[a]:
+                b = join[b]
+        return a
+
+    changed = True
+    while changed:
+        changed = False
+        for node in reversed(order[:-1]):
+            new = None
+            for s in blocks[node].successors:
+                if s in join:
+                    new = s if new is None else meet(new, s)
+            if join.get(node) != new:
+                join[node], changed = new, True
+    for block in blocks:
+        block.join = join.get(block.number, EXIT)
+        if block.taken is not None and block.next is not None:
+            region, todo = set(), [block.taken, block.next]
+            while todo:
+                node = todo.pop()
+                if node not in region and node not in (block.join, EXIT):
+                    region.add(node)
+                    todo += blocks[node].successors
+            block.region = frozenset(region)
+            block.region_waits = any(blocks[n].waits for n in region)

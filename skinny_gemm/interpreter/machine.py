@@ -1,0 +1,360 @@
+"""One chunk of CTAs: shared memory, barriers, and the loop that runs groups of warps until all have exited.
+
+Values and memory are batched over the chunk's CTAs; with checks on, every CTA has a twin whose uninitialised bytes
+hold another pattern. Groups start whole and split where their warps part.
+"""
+
+import numpy as np
+
+from . import ops
+from .barriers import MBarrier, NamedBarrier
+from .errors import BarrierError, DeadlockError, DivergenceError, PoisonError
+from .flow import EXIT
+from .group import Group, land
+from .memory import DTYPES
+from .parser import SHARED_BASE, Address
+
+#: Bytes that uninitialised memory and registers hold: BF16 and FP32 NaN, and an ordinary number (0.75).
+FILLS = (0xFF, 0x3F)
+
+
+class Machine:
+    """`launch` is the `Launch` (see run.py); `ctas` (n, 3) are the CTA coordinates of this chunk."""
+
+    def __init__(self, launch, ctas, schedule):
+        self.launch, self.program, self.schedule = launch, launch.program, schedule
+        self.code, self.blocks = launch.program.flow.kernel.instructions, launch.program.flow.blocks
+        self.memory, self.fills = launch.memory, launch.fills
+        self.ctas = ctas[schedule.order(len(ctas))]
+        self.rows = len(ctas) * self.fills
+        self.shared_end = launch.shared_end
+        self.pool = launch.scratch
+        self.shared = np.empty((self.rows, -(-self.shared_end // 16)), np.complex128)
+        for fill in range(self.fills):
+            self.shared.view(np.uint8)[fill :: self.fills] = FILLS[fill]
+        self.views = {}
+        self.mbarriers: dict[int, MBarrier] = {}
+        self.named: dict[int, NamedBarrier] = {}
+        self.flying = []
+        self.version = 0
+        self.executed = 0  # warp instructions, twins not counted
+        self.steps = 0
+        self.moved = {}
+        self.trace = launch.trace
+        self.parameters = {}
+        for key, values in launch.parameters.items():
+            self.parameters[key] = values if len(values) == 1 else np.tile(values, (len(ctas), 1, 1))
+        self.groups = [self.first_group(*part) for part in schedule.partition(len(ctas), launch.warps)]
+
+    def first_group(self, ctas, warps):
+        flow = self.program.flow
+        rows = np.arange(self.rows)[ctas.start * self.fills : ctas.stop * self.fills]
+        registers = [None] * len(flow.number)
+        for name in flow.entry_live:
+            width = flow.kernel.widths[name]
+            registers[flow.number[name]] = self.undefined(width, len(rows))
+        return Group(self, rows, warps, registers)
+
+    def undefined(self, width, rows):
+        """What a register holds that was never written: the fill patterns."""
+        if width == 1:
+            values = np.array([bool(f & 0x80) for f in FILLS[: self.fills]])
+        else:
+            values = np.array([[f] * (width // 8) for f in FILLS[: self.fills]], np.uint8).view(DTYPES[width // 8])
+        return np.tile(values.reshape(-1, 1, 1), (rows // self.fills, 1, 1))
+
+    # State
+
+    def shared_view(self, width):
+        if width not in self.views:
+            self.views[width] = self.shared.view(DTYPES[width])
+        return self.views[width]
+
+    def scratch(self, slot, shape):
+        """A zeroed float32 array that is written again for the same slot and shape."""
+        key = slot, shape
+        if key not in self.pool:
+            if len(self.pool) > 64:
+                self.pool.clear()
+            self.pool[key] = np.zeros(shape, np.float32)
+        return self.pool[key]
+
+    def changed(self):
+        self.version += 1
+
+    def count_bytes(self, space, n):
+        self.moved[space] = self.moved.get(space, 0) + n
+
+    def barrier(self, address, create=False):
+        if create and address not in self.mbarriers:
+            self.mbarriers[address] = MBarrier(address, self.rows)
+        return self.mbarriers.get(address)
+
+    def named_barrier(self, number):
+        if not 0 <= number < 16:
+            raise BarrierError(f"Barrier {number} does not exist (0 to 15).")
+        return self.named.setdefault(number, NamedBarrier(number, self.rows))
+
+    def special(self, group, name, axis):
+        """The value of a special register for a group."""
+        position = "xyz".find(axis)
+        block = self.launch.block
+        if name == "laneid":
+            return ops.LANES
+        if name == "tid":
+            thread = group.warps[:, None] * ops.WARP + np.arange(ops.WARP)
+            parts = thread % block[0], thread // block[0] % block[1], thread // (block[0] * block[1])
+            return parts[position].astype(np.uint32)[None]
+        if name == "ctaid":
+            values = self.ctas[group.rows // self.fills, position].astype(np.uint32)
+            return values[:1, None, None] if (values == values[0]).all() else values[:, None, None]
+        dimensions = block if name == "ntid" else self.launch.grid
+        return np.full((1, 1, 1), dimensions[position], np.uint32)
+
+    # The loop
+
+    def run(self):
+        """Runs to the end. Raises the kernel's first `InterpreterError`."""
+        while self.groups:
+            ready = [g for g in self.groups if g.parked != self.version]
+            if not ready and not self.flying:
+                raise DeadlockError(self.deadlock())
+            choice = self.schedule.choose(ready, self.flying)
+            if isinstance(choice, Group):
+                self.advance(choice)
+            else:
+                self.land(choice)
+
+    def land(self, batch):
+        """Completes a batch of copies: its bytes become visible, then its arrivals happen."""
+        if batch.landed:
+            return
+        for earlier in batch.before:
+            self.land(earlier)
+        batch.before = []
+        batch.landed = True
+        self.flying.remove(batch)
+        stand_in = Group.__new__(Group)
+        stand_in.machine, stand_in.rows, stand_in.warps = self, batch.rows, batch.warps
+        land(stand_in, batch.rows, batch.warps, batch.copies)
+        for barrier, rows, count in batch.arrivals:
+            stand_in.arrive_at(batch.index, barrier, rows, count)
+        self.changed()
+
+    def advance(self, group):
+        """Runs a group until it stops at a barrier, exits, splits or is preempted."""
+        registers, functions, blocks = group.registers, self.program.functions, self.blocks
+        schedule, launch = self.schedule, self.launch
+        while True:
+            if group.block == EXIT:
+                self.groups.remove(group)
+                self.changed()
+                return
+            self.steps += 1
+            if not self.steps & 63:
+                launch.tick(self)
+            block = blocks[group.block]
+            if block.waits:
+                if not self.wait(group, block):
+                    return
+                continue
+            taken = functions[block.number](group, registers)
+            self.executed += (block.stop - block.start) * group.count
+            if taken is None:
+                group.block = block.next if block.branch is None else block.taken
+            elif not self.branch(group, block, taken):
+                return
+            if schedule.preempts():
+                return
+
+    def branch(self, group, block, taken) -> bool:
+        """Follows a conditional branch; False if the group has split."""
+        if taken.size == 1:
+            group.block = block.taken if taken[0, 0, 0] else block.next
+            return True
+        if self.fills > 1 and taken.shape[0] > 1:
+            group.check_poison(block.branch.index, taken, "the branch condition")
+        if taken.all():
+            group.block = block.taken
+            return True
+        if not taken.any():
+            group.block = block.next
+            return True
+        warpwise = taken.shape[2] == 1 or bool((taken.any(axis=2) == taken.all(axis=2)).all())
+        if warpwise and (block.region_waits or block.join == EXIT):
+            self.split(group, taken[:, :, 0], block.taken, block.next)
+            return False
+        if block.region_waits:
+            raise DivergenceError(
+                f"Lanes of one warp part in front of code that blocks: {group.place_of(block.branch.index, taken)}."
+            )
+        self.run_masked(group, block, taken)
+        group.block = block.join
+        return True
+
+    def split(self, group, chosen, here, there):
+        """Replaces a group by parts: (CTA, warp) pairs in the bool array `chosen` go to block `here`, others `there`."""
+        chosen = np.broadcast_to(chosen, (len(group.rows), len(group.warps)))
+        patterns, which = np.unique(chosen, axis=1, return_inverse=True)
+        at = self.groups.index(group)
+        parts = []
+        for i in range(patterns.shape[1]):
+            warps = np.flatnonzero(which.reshape(-1) == i)
+            for value, target in ((True, here), (False, there)):
+                rows = np.flatnonzero(patterns[:, i] == value)
+                if rows.size:
+                    part = group.part(None if rows.size == len(group.rows) else rows,
+                                      None if warps.size == len(group.warps) else warps)  # fmt: skip
+                    part.block = target
+                    parts.append(part)
+        self.groups[at : at + 1] = parts
+        self.changed()
+
+    def run_masked(self, group, block, taken):
+        """Runs both sides of a branch up to its post-dominator, each for its own lanes."""
+        stack = [[block.next, block.join, ~taken], [block.taken, block.join, taken]]
+        registers = group.registers
+        while stack:
+            number, stop, mask = stack[-1]
+            if number == stop or number == EXIT:
+                stack.pop()
+                continue
+            block = self.blocks[number]
+            self.steps += 1
+            if not self.steps & 63:
+                self.launch.tick(self)
+            taken = self.program.masked(number)(group, registers, mask)
+            self.executed += (block.stop - block.start) * self.warps_in(group, mask)
+            if taken is None:
+                stack[-1][0] = block.next if block.branch is None else block.taken
+                continue
+            group.check_poison(block.branch.index, taken, "the branch condition", mask)
+            here, there = taken & mask, ~taken & mask
+            if not there.any():
+                stack[-1][0] = block.taken
+            elif not here.any():
+                stack[-1][0] = block.next
+            else:
+                stack[-1][0] = block.join
+                stack += [[block.next, block.join, there], [block.taken, block.join, here]]
+
+    def warps_in(self, group, mask) -> int:
+        """Warps of a group with an active lane in `mask`, twins counted once."""
+        active = mask.any(axis=2)
+        scale = (len(group.rows) // active.shape[0]) * (len(group.warps) // active.shape[1])
+        return int(active.sum()) * scale // self.fills
+
+    # Waiting
+
+    def wait(self, group, block) -> bool:
+        """Tries to pass the blocking instruction; False if the group is parked or has split."""
+        ins = self.code[block.start]
+        if ins.guard is not None:
+            raise DivergenceError(f"PTX line {ins.line}: a guard on {ins.text!r}, which blocks, is not supported.")
+        ready = self.bar(group, ins) if ins.op[0] in ("bar", "barrier") else self.try_wait(group, ins)
+        if ready is True:
+            self.executed += group.count
+            group.waiting = group.opened = None
+            group.block = block.next
+            return True
+        if ready is not False and ready.any():
+            self.split(group, ready, block.number, block.number)
+            return False
+        group.parked = self.version
+        return False
+
+    def operand(self, group, operand):
+        """The value of an operand of a blocking instruction, as an array of unsigned bits."""
+        flow = self.program.flow
+        if isinstance(operand, Address):
+            if operand.base is None:
+                return np.full((1, 1, 1), operand.offset, np.uint32)
+            return group.registers[flow.number[operand.base.name]] + np.uint32(operand.offset & 0xFFFFFFFF)
+        if hasattr(operand, "value"):
+            return np.full((1, 1, 1), operand.value, np.int64)
+        return group.registers[flow.number[operand.name]]
+
+    def bar(self, group, ins):
+        """`bar.sync`: arrives once, then waits for the opening. True, False, or ready per (CTA, 1)."""
+        operands = [self.operand(group, o) for o in ins.operands]
+        if any(o.size > 1 for o in operands):
+            raise BarrierError(f"{ins.text!r} (PTX line {ins.line}) has operands that differ between threads.")
+        barrier = self.named_barrier(int(operands[0][0, 0, 0]))
+        if group.opened is None:
+            threads = int(operands[1][0, 0, 0]) if len(operands) > 1 else self.launch.warps * ops.WARP
+            if threads % ops.WARP or not 0 < threads <= self.launch.warps * ops.WARP:
+                raise BarrierError(f"{ins.text!r} (PTX line {ins.line}) expects {threads} threads, which is not a "
+                                   f"multiple of 32 up to the CTA's {self.launch.warps * ops.WARP}.")  # fmt: skip
+            group.opened = barrier.opened[group.slice].copy()
+            group.waiting = ins, barrier, None
+            try:
+                barrier.arrive(group.slice, ops.WARP * len(group.warps), threads)
+            except BarrierError as error:
+                raise BarrierError(f"{ins.text!r} (PTX line {ins.line}): {error}.") from None
+            self.changed()
+        ready = barrier.opened[group.slice] > group.opened
+        return bool(ready[0]) if (ready == ready[0]).all() else ready[:, None]
+
+    def try_wait(self, group, ins):
+        """`mbarrier.try_wait` and `test_wait`: the predicate becomes true when the phase is over."""
+        d, a, phase, *_ = ins.operands
+        address, phase = self.operand(group, a), self.operand(group, phase)
+        if address.size == 1 and phase.size == 1 and "parity" in ins.op:
+            barrier = group.barrier_at(ins.index, int(address[0, 0, 0]), group.slice, False)
+            done = (barrier.phase[group.slice] & 1) != int(phase[0, 0, 0])
+            group.waiting = ins, barrier, int(phase[0, 0, 0])
+            ready = bool(done[0]) if (done == done[0]).all() else done[:, None]
+        else:
+            shape = (len(group.rows), len(group.warps), ops.WARP)
+            addresses, phases = np.broadcast_to(address, shape), np.broadcast_to(phase, shape)
+            done = np.zeros(shape, bool)
+            for barrier, _, _ in group.barriers(ins.index, address, None):
+                now = barrier.phase[group.rows][:, None, None]
+                over = (now & 1) != phases if "parity" in ins.op else now > phases
+                done |= (addresses == barrier.address) & over
+                group.waiting = ins, barrier, int(phases[0, 0, 0])
+            ready = done.all(axis=2)
+            ready = bool(ready[0, 0]) if (ready == ready[0, 0]).all() else ready
+        number = self.program.flow.number[d.name]
+        if ready is True:
+            given_up = "try_wait" in ins.op and self.schedule.gives_up()
+            group.registers[number] = ops.FALSE if given_up else ops.TRUE
+        return ready
+
+    def deadlock(self) -> str:
+        """The sentence for a deadlock: who waits for what, and what is missing."""
+        parts = []
+        for group in self.groups[:4]:
+            ins, barrier, parity = group.waiting
+            row = int(group.rows[0])
+            who = f"CTA {tuple(int(x) for x in self.ctas[row // self.fills])} warps {group.warps.tolist()}"
+            if isinstance(barrier, NamedBarrier):
+                missing = int(barrier.count[row] - barrier.arrived[row])
+                what = f"named barrier {barrier.number}, where {missing} of {int(barrier.count[row])} threads are missing"
+            else:
+                what = (
+                    f"the mbarrier at shared address {barrier.address - SHARED_BASE} for the phase of parity {parity}: "
+                    f"{int(barrier.phase[row])} phases are complete, {int(barrier.pending[row])} of "
+                    f"{int(barrier.expected[row])} arrivals are pending"
+                )
+                if barrier.bytes[row]:
+                    what += f" and {int(barrier.bytes[row])} bytes"
+                what += f" ({self.arrivers(barrier.address)})"
+            parts.append(f"{who} wait at PTX line {ins.line} on {what}")
+        rest = len(self.groups) - 4
+        return "Deadlock: " + "; ".join(parts) + (f"; and {rest} more groups wait." if rest > 0 else ".")
+
+    def arrivers(self, address) -> str:
+        """Where the program arrives at a barrier whose address is written out."""
+        lines = [
+            ins.line
+            for ins in self.code
+            if "arrive" in ins.op
+            and any(isinstance(o, Address) and o.base is None and o.offset == address for o in ins.operands)
+        ]
+        if not lines:
+            return "no instruction with this literal address arrives there"
+        return f"arrivals are at PTX line{'s' if len(lines) > 1 else ''} {', '.join(map(str, lines[:8]))}"
+
+
+__all__ = ["FILLS", "Machine", "PoisonError"]

@@ -1,0 +1,257 @@
+"""Arithmetic on register values.
+
+A register of a group of warps is an array (CTAs | 1, warps | 1, lanes | 1) of unsigned bits, or of bools for a
+predicate; a dimension of 1 means that all share the value. Types are views.
+"""
+
+import numpy as np
+
+U2, U4, U8 = np.uint16, np.uint32, np.uint64
+I4, I8, F4 = np.int32, np.int64, np.float32
+WARP = 32
+
+TRUE = np.ones((1, 1, 1), bool)
+FALSE = np.zeros((1, 1, 1), bool)
+LANES = np.arange(WARP, dtype=U4).reshape(1, 1, WARP)
+ELECTED = LANES == 0
+ZERO = np.zeros((1, 1, 1), U4)
+
+
+class Accumulator:
+    """The four registers of an mma result, kept as `tile` (CTAs, warps, 16 features, 8 tokens) float32 until read."""
+
+    __slots__ = ("tile", "words")
+
+    def __init__(self, tile):
+        self.tile, self.words = tile, None
+
+    def word(self, v):
+        """Register `v` 0..3 as bits: lane l holds feature l div 4 + 8 (v div 2), token 2 (l mod 4) + v mod 2."""
+        if self.words is None:
+            c, w = self.tile.shape[:2]
+            parts = self.tile.view(U4).reshape(c, w, 2, 8, 4, 2).transpose(2, 5, 0, 1, 3, 4)
+            self.words = parts.reshape(4, c, w, WARP)
+        return self.words[v]
+
+
+class Word:
+    """Register `v` of an `Accumulator`, not yet read by anything but the next mma."""
+
+    __slots__ = ("accumulator", "v")
+
+    def __init__(self, accumulator, v):
+        self.accumulator, self.v = accumulator, v
+
+
+def bits(value):
+    """The bits of a register that may still be a `Word`."""
+    return value.accumulator.word(value.v) if value.__class__ is Word else value
+
+
+def select(array, rows, warps):
+    """The part of a value that belongs to some rows (CTAs) and warps of its group; None keeps all."""
+    if rows is not None and array.shape[0] > 1:
+        array = array[rows]
+    if warps is not None and array.shape[1] > 1:
+        array = array[:, warps]
+    return array
+
+
+def select_registers(registers, rows, warps):
+    """`select` for a list of registers (None where undefined); `Word`s that share an accumulator still do."""
+    accumulators = {}
+    out = []
+    for value in registers:
+        if value.__class__ is Word:
+            whole = value.accumulator
+            if id(whole) not in accumulators:
+                accumulators[id(whole)] = Accumulator(select(whole.tile, rows, warps))
+            value = Word(accumulators[id(whole)], value.v)
+        elif value is not None:
+            value = select(value, rows, warps)
+        out.append(value)
+    return out
+
+
+def words(raw, count, dtype):
+    """The `count` words of `dtype` that each element of `raw` consists of, first in memory first."""
+    parts = np.ascontiguousarray(raw).view(dtype).reshape(*raw.shape, count)
+    return [parts[..., i] for i in range(count)]
+
+
+def merge(mask, new, old):
+    """`new` where `mask`, else `old`; `new` alone where `old` was never written."""
+    if old is None:
+        return new
+    return np.where(mask, bits(new), bits(old))
+
+
+def accumulator_tile(words):
+    """The float32 tile (CTAs, warps, 16, 8) of four accumulator registers, or None if they are all zero."""
+    first = words[0]
+    if first.__class__ is Word and all(
+        w.__class__ is Word and w.accumulator is first.accumulator and w.v == v for v, w in enumerate(words)
+    ):
+        return first.accumulator.tile
+    words = [bits(w) for w in words]
+    if all(w.size == 1 and not w.any() for w in words):
+        return None
+    c, w = (max(x.shape[axis] for x in words) for axis in (0, 1))
+    tile = np.empty((c, w, 2, 8, 4, 2), U4)
+    for v, word in enumerate(words):
+        tile[:, :, v >> 1, :, :, v & 1] = np.broadcast_to(word, (word.shape[0], word.shape[1], WARP)).reshape(
+            word.shape[0], word.shape[1], 8, 4
+        )
+    return tile.reshape(c, w, 16, 8).view(F4)
+
+
+def mma(a, b, words):
+    """a @ b^T + the accumulator `words`, as four `Word`s.
+
+    `a` (CTAs, warps, 16, K) and `b` (CTAs, warps, 8, K) are float32 values of BF16. The order of the additions: one
+    float32 dot product over K in the order of the host's BLAS, then the accumulator. K is 16 times the number of
+    mma in an unbroken run on one accumulator; products of BF16 are exact in float32.
+    """
+    tile = np.matmul(a, b.swapaxes(-1, -2))
+    start = accumulator_tile(words)
+    if start is not None:
+        tile = np.add(tile, start, out=tile if tile.shape == np.broadcast_shapes(tile.shape, start.shape) else None)
+    accumulator = Accumulator(tile)
+    return Word(accumulator, 0), Word(accumulator, 1), Word(accumulator, 2), Word(accumulator, 3)
+
+
+def widen_bf16(pairs):
+    """BF16 pairs in uint32 (..., n) -> float32 (..., 2 n), low half first."""
+    return (np.ascontiguousarray(pairs).view(U2).astype(U4) << 16).view(F4)
+
+
+def fragment(registers, rows):
+    """Registers of an A (`rows` 16, four) or B (`rows` 8, two) operand as a float32 matrix (CTAs, warps, rows, 16)."""
+    registers = [bits(r) for r in registers]
+    c, w = (max(x.shape[axis] for x in registers) for axis in (0, 1))
+    pairs = np.empty((c, w, rows, 8), U4)
+    for i, register in enumerate(registers):
+        top, half = (8 * (i & 1), i >> 1) if rows == 16 else (0, i)
+        shape = register.shape[:2]
+        pairs[:, :, top : top + 8, 4 * half : 4 * half + 4] = np.broadcast_to(register, (*shape, WARP)).reshape(
+            *shape, 8, 4
+        )
+    return widen_bf16(pairs)
+
+
+def bf16_bits(value):
+    """float32 bits -> BF16 bits (uint32), round to nearest even; every NaN becomes 0x7fff as on the hardware."""
+    rounded = (value + (((value >> 16) & U4(1)) + U4(0x7FFF))) >> 16
+    return np.where((value & U4(0x7FFFFFFF)) > U4(0x7F800000), U4(0x7FFF), rounded)
+
+
+def bf16x2(high, low):
+    """`cvt.rn.bf16x2.f32`: the first source is the high half."""
+    return (bf16_bits(high) << 16) | bf16_bits(low)
+
+
+def shift_left(value, amount):
+    """`shl`: amounts past the width give 0."""
+    width = value.dtype.itemsize * 8
+    amount = np.minimum(amount, U4(width)).astype(value.dtype)
+    return np.where(amount >= width, value.dtype.type(0), value << (amount & value.dtype.type(width - 1)))
+
+
+def shift_right(value, amount):
+    """`shr` of a signed or unsigned view: amounts past the width give the sign or 0."""
+    width = value.dtype.itemsize * 8
+    if value.dtype.kind == "i":
+        return value >> np.minimum(amount, U4(width - 1)).astype(value.dtype)
+    amount = np.minimum(amount, U4(width)).astype(value.dtype)
+    return np.where(amount >= width, value.dtype.type(0), value >> (amount & value.dtype.type(width - 1)))
+
+
+def divide(a, b):
+    """Integer division that truncates; by zero all bits are set, as on the hardware."""
+    safe = np.where(b == 0, b.dtype.type(1), b)
+    if a.dtype.kind == "u":
+        quotient = a // safe
+    else:
+        quotient = _truncating(a, safe)
+    return np.where(b == 0, a.dtype.type(-1 if a.dtype.kind == "i" else np.iinfo(a.dtype).max), quotient)
+
+
+def _truncating(a, b):
+    quotient, remainder = a // b, a % b
+    return quotient + ((remainder != 0) & ((a < 0) != (b < 0))).astype(a.dtype)
+
+
+def remainder(a, b):
+    """`a - (a / b) * b` with the truncating division; the dividend where `b` is zero."""
+    return np.where(b == 0, a, a - divide(a, b) * b)
+
+
+def multiply_high(a, b):
+    """The upper half of the product of two 32- or 64-bit views."""
+    if a.dtype.itemsize == 4:
+        wide = I8 if a.dtype.kind == "i" else U8
+        return (a.astype(wide) * b.astype(wide) >> wide(32)).astype(a.dtype)
+    mask, s = U8(0xFFFFFFFF), U8(32)
+    x, y = a.view(U8), b.view(U8)
+    x0, x1, y0, y1 = x & mask, x >> s, y & mask, y >> s
+    mid = x1 * y0 + (x0 * y0 >> s)
+    high = x1 * y1 + (mid >> s) + (x0 * y1 + (mid & mask) >> s)
+    if a.dtype.kind == "i":
+        high = high - np.where(a < 0, y, U8(0)) - np.where(b < 0, x, U8(0))
+    return high.view(a.dtype)
+
+
+def shuffle(mode, value, b, c):
+    """`shfl.sync`: (value from the source lane, whether that lane was in range).
+
+    `mode` is idx, up, down or bfly; `c` packs the clamp (bits 0-4) and the segment mask (bits 8-12).
+    """
+    b, c = b.astype(I8), c.astype(I8)
+    lane = LANES.astype(I8)
+    clamp, segment = c & 31, (c >> 8) & 31
+    last = (lane & segment) | (clamp & ~segment)
+    first = lane & segment
+    b = b & 31
+    match mode:
+        case "up":
+            source = lane - b
+            valid = source >= last
+        case "down":
+            source = lane + b
+            valid = source <= last
+        case "bfly":
+            source = lane ^ b
+            valid = source <= last
+        case _:
+            source = first | (b & ~segment)
+            valid = source <= last
+    source = np.where(valid, source, lane)
+    if value.shape[2] == 1:
+        return value, valid
+    if source.size == WARP:
+        order = source.reshape(-1)
+        same = (order == order[0]).all()
+        return (value[:, :, order[0] : order[0] + 1] if same else value[:, :, order]), valid
+    shape = np.broadcast_shapes(value.shape, source.shape)
+    return np.take_along_axis(np.broadcast_to(value, shape), np.broadcast_to(source, shape), axis=2), valid
+
+
+def vote(mode, predicate, mask):
+    """`vote.sync` over the lanes in `mask` (a bool array): `any`, `all`, `uni` as predicate, `ballot` as bits."""
+    predicate, mask = np.broadcast_arrays(predicate, mask)
+    if predicate.shape[2] == 1:
+        predicate, mask = (np.broadcast_to(x, (*x.shape[:2], WARP)) for x in (predicate, mask))
+    voted = predicate & mask
+    match mode:
+        case "any":
+            return voted.any(axis=2, keepdims=True)
+        case "all":
+            return (predicate | ~mask).all(axis=2, keepdims=True)
+        case "uni":
+            return (predicate | ~mask).all(axis=2, keepdims=True) | ~voted.any(axis=2, keepdims=True)
+    return (voted.astype(U4) << LANES).sum(axis=2, keepdims=True, dtype=U4)
+
+
+def lane_mask(membermask):
+    """A 32-bit member mask as a bool array over lanes."""
+    return (membermask >> LANES) & U4(1) != 0

@@ -1,0 +1,321 @@
+"""PTX text -> instructions, with the names of nested scopes resolved.
+
+Covers the PTX that the CuTe DSL emits: one module with one or more `.entry` functions, `.shared` variables, `.reg`
+declarations, labels, guards, and inline-assembly blocks that open a scope and re-declare registers and labels.
+"""
+
+import re
+import struct
+from typing import NamedTuple
+
+from .errors import PtxSyntaxError
+
+SHARED_BASE = 1024  #: first shared-memory address: below lie the 1,024 bytes that the system reserves per CTA
+
+
+class Reg(NamedTuple):
+    """A register; `name` is unique in the function, whatever the scope that declared it."""
+
+    name: str
+
+
+class Imm(NamedTuple):
+    """An integer; for a symbol such as a shared variable, its address plus the offset."""
+
+    value: int
+
+
+class Float(NamedTuple):
+    """A floating-point literal, `bits` wide 32 (`0f...`) or 64 (`0d...`, decimal)."""
+
+    value: float
+    bits: int
+
+
+class Address(NamedTuple):
+    """`[base + offset]`: `base` is a register, None for an absolute address, or the name of a parameter."""
+
+    base: Reg | str | None
+    offset: int
+
+
+class Vector(NamedTuple):
+    """`{a, b, ...}`, and the pair `a|b`."""
+
+    items: tuple
+
+
+class Special(NamedTuple):
+    """A special register such as `%tid.x`."""
+
+    name: str
+
+
+class Target(NamedTuple):
+    """A label, by the index of the instruction it marks."""
+
+    index: int
+
+
+class Instruction(NamedTuple):
+    """One instruction: `op` is split at the dots, `guard` is `(register, negated)` or None, `line` counts from 1."""
+
+    index: int
+    line: int
+    text: str
+    op: tuple[str, ...]
+    guard: tuple[Reg, bool] | None
+    operands: tuple
+
+    @property
+    def opcode(self) -> str:
+        return ".".join(self.op)
+
+
+class Parameter(NamedTuple):
+    """One entry parameter: its name, byte offset in the parameter space and size in bytes."""
+
+    name: str
+    offset: int
+    size: int
+
+
+class Kernel(NamedTuple):
+    """One entry function. `widths` maps register names to bits (1 for predicates)."""
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    instructions: tuple[Instruction, ...]
+    widths: dict[str, int]
+    shared_bytes: int  #: statically declared, from `SHARED_BASE` on; dynamic shared memory follows
+    dynamic_base: int  #: address of the first byte of dynamic shared memory
+
+
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
+_ENTRY = re.compile(r"\.entry\s+([\w$]+)\s*\(([^)]*)\)([^{]*)\{", re.S)
+_PARAM = re.compile(r"\.param\s+\.([a-z]\d+)\b.*?([\w$]+)\s*$", re.S)
+_SHARED = re.compile(
+    r"(?P<extern>\.extern\s+)?\.shared\s+(?:\.align\s+(?P<align>\d+)\s+)?\.(?P<type>\w+)\s+(?P<name>[\w$]+)"
+    r"\s*(?:\[(?P<count>\d*)\])?\s*;"
+)
+_LABEL = re.compile(r"\s*([\w$]+)\s*:(?!:)")
+_GUARD = re.compile(r"@(!?)\s*([%\w$]+)\s+")
+_REG_DECL = re.compile(r"\.reg\s+\.(\w+)\s+(.*)", re.S)
+_REG_RANGE = re.compile(r"([%\w$]+?)<(\d+)>$")
+_TOKEN = re.compile(r"[{}\[\],|]|[^\s{}\[\],|]+")
+_PIECE = re.compile(r"[^;{}\n]*(?:\{[^{}\n;]*\}[^;{}\n]*)*;|[{}]|[^;{}\s][^;{}\n]*|\n")
+_SPECIAL = ("%tid", "%ntid", "%ctaid", "%nctaid", "%laneid", "%warpid", "%cluster_", "%is_explicit", "%smid", "%clock")
+
+
+def parse(text: str) -> dict[str, Kernel]:
+    """All entry functions of a PTX module, by name. Raises `PtxSyntaxError`, naming the line."""
+    clean = _COMMENT.sub(lambda m: re.sub(r"[^\n]", "", m.group()), text)
+    kernels = {}
+    first_entry = _ENTRY.search(clean)
+    header = clean[: first_entry.start()] if first_entry else clean
+    for match in _ENTRY.finditer(clean):
+        end = _matching_brace(clean, match.end() - 1)
+        kernels[match.group(1)] = _Function(clean, text, match, end, header).kernel()
+    if not kernels:
+        raise PtxSyntaxError("The PTX text holds no .entry function.")
+    return kernels
+
+
+def _matching_brace(text, start):
+    depth = 0
+    for match in re.compile(r"[{}]").finditer(text, start):
+        depth += 1 if match.group() == "{" else -1
+        if depth == 0:
+            return match.start()
+    raise PtxSyntaxError("The PTX text ends inside a function: a closing brace is missing.")
+
+
+def type_bytes(name: str) -> int:
+    """Bytes of a PTX type such as `b32`, `f16` or `u64`."""
+    return int(re.sub(r"\D", "", name)) // 8
+
+
+class _Scope:
+    def __init__(self, parent, number):
+        self.parent, self.number, self.names, self.labels = parent, number, {}, {}
+
+
+class _Function:
+    """The parser's state for one function body."""
+
+    def __init__(self, clean, text, match, end, header):
+        self.lines = text.split("\n")
+        self.name = match.group(1)
+        self.body = clean[match.end() : end]
+        self.line = clean.count("\n", 0, match.end()) + 1
+        self.widths, self.symbols, self.raw = {}, {}, []
+        self.prefixes = {}  # `%r<593>` declares %r0 .. %r592
+        self.scopes = 0
+        self.memo = {}
+        self.shared_end, self.extern = SHARED_BASE, None
+        self.parameters = tuple(self.read_parameters(match.group(2)))
+        for declaration in _SHARED.finditer(header):
+            self.declare_shared(declaration)
+
+    def read_parameters(self, text):
+        offset = 0
+        for part in filter(str.strip, text.split(",")):
+            match = _PARAM.match(part.strip())
+            if not match:
+                raise PtxSyntaxError(f"Line {self.line}: cannot read the parameter declaration {part.strip()!r}.")
+            size = type_bytes(match.group(1))
+            offset = -(-offset // size) * size
+            yield Parameter(match.group(2), offset, size)
+            offset += size
+
+    def declare_shared(self, match):
+        if match["extern"]:
+            self.extern = match["name"], int(match["align"] or 16)
+            return
+        align = int(match["align"] or type_bytes(match["type"]))
+        self.shared_end = -(-self.shared_end // align) * align
+        self.symbols[match["name"]] = self.shared_end
+        self.shared_end += type_bytes(match["type"]) * int(match["count"] or 1)
+
+    def kernel(self) -> Kernel:
+        for match in _SHARED.finditer(self.body):
+            self.declare_shared(match)
+        name, align = self.extern or (None, 16)
+        dynamic = -(-self.shared_end // align) * align
+        if name:
+            self.symbols[name] = dynamic
+        self.read_body()
+        instructions = tuple(self.resolve(*raw) for raw in self.raw)
+        static = self.shared_end - SHARED_BASE
+        return Kernel(self.name, self.parameters, instructions, self.widths, static, dynamic)
+
+    def read_body(self):
+        scope = _Scope(None, 0)
+        for match in _PIECE.finditer(self.body):
+            piece = match.group()
+            if piece == "\n":
+                self.line += 1
+                continue
+            if piece == "{":
+                self.scopes += 1
+                scope = _Scope(scope, self.scopes)
+                continue
+            if piece == "}":
+                scope = scope.parent
+                continue
+            piece = piece.strip()
+            label = _LABEL.match(piece)
+            while label:
+                scope.labels[label.group(1)] = len(self.raw)
+                piece = piece[label.end() :].strip()
+                label = _LABEL.match(piece)
+            piece = piece.rstrip("; \t\r")
+            if not piece:
+                continue
+            if piece[0] == ".":
+                self.directive(piece, scope)
+            else:
+                self.raw.append((len(self.raw), self.line, piece, scope))
+
+    def directive(self, piece, scope):
+        if not piece.startswith(".reg"):
+            if piece.startswith((".pragma", ".loc", ".shared", ".extern")):
+                return
+            raise PtxSyntaxError(f"Line {self.line}: the directive {piece!r} is not understood.")
+        kind, names = _REG_DECL.match(piece).groups()
+        width = 1 if kind == "pred" else int(re.sub(r"\D", "", kind))
+        for name in (n.strip() for n in names.split(",")):
+            numbered = _REG_RANGE.match(name)
+            unique = (lambda n: n) if scope.parent is None else (lambda n: f"{n}@{scope.number}")
+            declared = [f"{numbered[1]}{i}" for i in range(int(numbered[2]))] if numbered else [name]
+            for register in declared:
+                scope.names[register] = unique(register)
+                self.widths[unique(register)] = width
+
+    def resolve(self, index, line, piece, scope) -> Instruction:
+        self.line, text = line, piece
+        guard = None
+        if piece[0] == "@":
+            match = _GUARD.match(piece)
+            guard = self.operand(match.group(2), scope), bool(match.group(1))
+            piece = piece[match.end() :]
+        opcode, _, rest = piece.partition(" ") if " " in piece else piece.partition("\t")
+        opcode, _, tail = opcode.partition("\t")
+        rest = tail + " " + rest
+        op = tuple(opcode.split("."))
+        if op[0] in ("bra", "ret", "exit"):
+            operands = (self.target(rest.strip(), scope),) if op[0] == "bra" else ()
+        else:
+            operands = self.operands(rest, scope)
+        return Instruction(index, line, text, op, guard, operands)
+
+    def target(self, name, scope) -> Target:
+        while scope:
+            if name in scope.labels:
+                return Target(scope.labels[name])
+            scope = scope.parent
+        raise PtxSyntaxError(f"Line {self.line}: the label {name!r} is not defined.")
+
+    def operands(self, text, scope) -> tuple:
+        tokens, out, i = _TOKEN.findall(text), [], 0
+        while i < len(tokens):
+            token = tokens[i]
+            if token == ",":
+                i += 1
+            elif token == "{":
+                end = tokens.index("}", i)
+                out.append(Vector(tuple(self.operand(t, scope) for t in tokens[i + 1 : end] if t != ",")))
+                i = end + 1
+            elif token == "[":
+                end = tokens.index("]", i)
+                out.append(self.address("".join(tokens[i + 1 : end]), scope))
+                i = end + 1
+            elif token == "|":
+                out[-1] = Vector((out[-1], self.operand(tokens[i + 1], scope)))
+                i += 2
+            else:
+                out.append(self.operand(token, scope))
+                i += 1
+        return tuple(out)
+
+    def operand(self, token, scope):
+        while scope:
+            if token in scope.names:
+                return Reg(scope.names[token])
+            scope = scope.parent
+        if token in self.memo:
+            return self.memo[token]
+        self.memo[token] = value = self.constant(token)
+        return value
+
+    def constant(self, token):
+        if token.startswith(_SPECIAL):
+            return Special(token[1:])
+        if token[:2] in ("0f", "0F"):
+            return Float(struct.unpack(">f", bytes.fromhex(token[2:]))[0], 32)
+        if token[:2] in ("0d", "0D"):
+            return Float(struct.unpack(">d", bytes.fromhex(token[2:]))[0], 64)
+        base, _, offset = token.partition("+")
+        if base in self.symbols:
+            return Imm(self.symbols[base] + int(offset or "0", 0))
+        if base == "_":
+            return Reg("_")
+        try:
+            return Imm(int(token.rstrip("U"), 0))
+        except ValueError:
+            pass
+        try:
+            return Float(float(token), 64)
+        except ValueError:
+            raise PtxSyntaxError(f"Line {self.line}: the operand {token!r} is not declared.") from None
+
+    def address(self, token, scope) -> Address:
+        base, sign, offset = token.partition("+")
+        value = int(offset or "0", 0)
+        if not sign and "-" in token[1:]:
+            base, _, offset = token.rpartition("-")
+            value = -int(offset, 0)
+        if any(base == p.name for p in self.parameters):
+            return Address(base, value)
+        operand = self.operand(base, scope)
+        return Address(operand, value) if isinstance(operand, Reg) else Address(None, operand.value + value)

@@ -1,0 +1,188 @@
+"""`run`: one launch of a compiled kernel, from the caller's arrays to a `Result`."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from . import codegen, flow, parser
+from .errors import InterpreterError
+from .machine import FILLS, Machine
+from .memory import GlobalMemory, as_bytes
+from .schedules import named
+
+CHUNK_BYTES = 48 << 20  #: shared memory of one chunk of CTAs, twins included
+CHUNK_ROWS = 256  #: CTAs of one chunk, twins included
+PROGRESS_AFTER = 2.0  #: seconds after which `progress` is called
+PROGRESS_EVERY = 0.25
+
+
+@dataclass
+class Result:
+    """What a run did. The outputs are in the caller's arrays."""
+
+    instructions: int  #: warp instructions executed
+    seconds: float  #: of execution, without parsing and code generation
+    prepare_seconds: float  #: of parsing and code generation; next to nothing when the PTX is known
+    ctas: int
+    schedule: str
+    checks: bool
+    written: dict[str, np.ndarray] = field(repr=False)  #: per written parameter, a bool per byte
+    copied_bytes: int = 0  #: bytes of global memory read by cp.async
+    trace: Any = None
+
+
+class Launch:
+    """All that the chunks of one launch share."""
+
+    def __init__(self, program, memory, parameters, compiled, grid, fills, trace, report):
+        self.program, self.memory, self.parameters = program, memory, parameters
+        self.block, self.grid, self.fills, self.trace = compiled.block, grid, fills, trace
+        threads = int(np.prod(compiled.block))
+        if threads % 32:
+            raise ValueError(f"block {compiled.block} has {threads} threads; it must be a multiple of 32.")
+        self.warps = threads // 32
+        kernel = program.flow.kernel
+        self.shared_end = kernel.dynamic_base + compiled.smem_bytes
+        self.scratch = {}
+        self.report = report
+
+    def tick(self, machine):
+        self.report(machine)
+
+
+def run(
+    compiled,
+    arguments,
+    schedule="in_order",
+    trace=None,
+    checks: bool = True,
+    progress: Callable[[float], None] | None = None,
+) -> Result:
+    """Executes the PTX of `compiled` (a `CompiledKernel`) with `arguments` (`LaunchArguments`) on the CPU.
+
+    Pointers are packed NumPy arrays or CPU torch tensors, read and written in place, or None where optional.
+    `schedule` is "in_order" or `adversarial(seed)`. With `checks`, every CTA runs twice with different bytes in
+    whatever is uninitialised, and an output changes only if the whole run is clean. `trace` is a `Trace` to fill.
+    `progress(fraction)` is called now and then once a run has taken two seconds.
+
+    Raises ValueError for arguments that do not fit, an `InterpreterError` for what the kernel does wrong.
+    """
+    schedule = named(schedule)
+    start = time.perf_counter()
+    program = program_of(compiled.ptx, compiled.entry, trace)
+    memory, parameters, outputs = bind(compiled, arguments, program.flow.kernel, checks)
+    grid = tuple(int(g) for g in arguments.grid)
+    if len(grid) != 3 or min(grid) < 1:
+        raise ValueError(f"grid {arguments.grid} must be three positive integers.")
+    ctas = np.stack(np.meshgrid(*(np.arange(g) for g in grid), indexing="ij"), -1).transpose(2, 1, 0, 3).reshape(-1, 3)
+    reporter = _Reporter(progress, len(ctas))
+    fills = len(FILLS) if checks else 1
+    launch = Launch(program, memory, parameters, compiled, grid, fills, trace, reporter)
+    begin = time.perf_counter()
+    executed = copied = 0
+    with np.errstate(all="ignore"):
+        for number, chunk in enumerate(chunks(ctas, launch, int(np.prod(compiled.cluster)))):
+            machine = Machine(launch, chunk, schedule.start(number))
+            machine.run()
+            executed += machine.executed
+            copied += machine.moved.get("global", 0) // fills
+            reporter.done += len(chunk)
+    written = commit(outputs)
+    end = time.perf_counter()
+    return Result(executed, end - begin, begin - start, len(ctas), schedule.name, checks, written, copied, trace)
+
+
+def chunks(ctas, launch, cluster):
+    """Consecutive parts of the grid that fit the chunk limits; a cluster's CTAs stay together."""
+    shared = max(launch.shared_end, 1024) * launch.fills
+    limit = min(CHUNK_BYTES // shared, CHUNK_ROWS // launch.fills)
+    limit = max(limit // cluster, 1) * cluster
+    count = -(-len(ctas) // limit)
+    size = -(-len(ctas) // (count * cluster)) * cluster
+    return [ctas[i : i + size] for i in range(0, len(ctas), size)]
+
+
+class _Reporter:
+    """Calls `progress` with the finished fraction, at most four times a second, after two seconds."""
+
+    def __init__(self, progress, ctas):
+        self.progress, self.ctas, self.done = progress, ctas, 0
+        self.next = time.perf_counter() + PROGRESS_AFTER
+
+    def __call__(self, machine):
+        if self.progress and time.perf_counter() > self.next:
+            self.next = time.perf_counter() + PROGRESS_EVERY
+            self.progress(self.done / self.ctas)
+
+
+@lru_cache(maxsize=64)
+def _flow_of(ptx: str, entry: str):
+    kernels = parser.parse(ptx)
+    if entry not in kernels:
+        raise ValueError(f"entry {entry!r} is not in the PTX, which has {', '.join(kernels)}.")
+    return flow.analyse(kernels[entry])
+
+
+@lru_cache(maxsize=64)
+def _plain_program(ptx: str, entry: str):
+    return codegen.generate(_flow_of(ptx, entry))
+
+
+def program_of(ptx: str, entry: str, trace=None):
+    """The generated program of an entry, cached; one that reports to `trace` is made for each trace."""
+    if trace is None:
+        return _plain_program(ptx, entry)
+    return codegen.generate(_flow_of(ptx, entry), trace.wants)
+
+
+def bind(compiled, arguments, kernel, checks):
+    """(global memory, parameter values by (offset, size), outputs as (name, user's bytes, buffers))."""
+    if len(arguments.values) != len(compiled.parameters):
+        raise ValueError(f"{len(arguments.values)} values are given for {len(compiled.parameters)} parameters.")
+    if len(kernel.parameters) != len(compiled.parameters):
+        raise ValueError(f"the PTX has {len(kernel.parameters)} parameters, the artifact {len(compiled.parameters)}.")
+    memory, parameters, outputs = GlobalMemory(), {}, []
+    fills = FILLS if checks else FILLS[:1]
+    for declared, spec, value in zip(kernel.parameters, compiled.parameters, arguments.values, strict=True):
+        if spec.kind != "pointer":
+            bits = 8 * declared.size
+            if isinstance(value, bool) or not isinstance(value, int | np.integer) or not -(1 << bits - 1) <= value < 1 << bits:
+                raise ValueError(f"{spec.name} is {value!r}; it must be an integer of {bits} bits.")
+            numbers = [int(value) & (1 << bits) - 1]
+        elif value is None:
+            if not spec.optional:
+                raise ValueError(f"{spec.name} is None, but the parameter is not optional.")
+            numbers = [0]
+        else:
+            array = as_bytes(value, spec.name)
+            if not spec.written:
+                buffers = [memory.add(spec.name, array, False)]
+            elif checks:
+                copies = [np.full(array.size, fill, np.uint8) for fill in fills]
+                buffers = [memory.add(spec.name, copy, True, like=array) for copy in copies]
+            else:
+                buffers = [memory.add(spec.name, array, True)]
+            if spec.written:
+                outputs.append((spec.name, array, buffers, checks))
+            numbers = [buffer.base for buffer in buffers]
+        dtype = np.uint32 if declared.size == 4 else np.uint64
+        parameters[declared.offset, declared.size] = np.array(numbers, dtype).reshape(-1, 1, 1)
+    return memory, parameters, outputs
+
+
+def commit(outputs) -> dict[str, np.ndarray]:
+    """Copies what the kernel stored from the private copies to the caller's arrays; which bytes those are."""
+    written = {}
+    for name, array, buffers, private in outputs:
+        mask = buffers[0].written != 0
+        if private:
+            for other in buffers[1:]:
+                if not (mask == (other.written != 0)).all():
+                    raise InterpreterError(f"What is stored to {name} depends on uninitialised memory.")
+            np.copyto(array, buffers[0].bytes, where=mask)
+        written[name] = mask
+    return written

@@ -1,0 +1,112 @@
+"""In which order warps run and copies land.
+
+A schedule chooses, whenever the machine asks, between the groups that may go on and the batches of copies in flight.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class InOrder:
+    """Deterministic: the first group that can run does; copies land when none can, oldest first."""
+
+    name = "in_order"
+
+    def start(self, chunk: int) -> "InOrder":
+        return self
+
+    def partition(self, rows: int, warps: int):
+        """The groups a chunk starts with, as (slice of CTAs, warp numbers)."""
+        return [(slice(0, rows), np.arange(warps))]
+
+    def order(self, rows: int):
+        return np.arange(rows)
+
+    def choose(self, ready, flying):
+        return ready[0] if ready else flying[0]
+
+    def lands_early(self, machine) -> bool:
+        return False
+
+    def gives_up(self) -> bool:
+        return False
+
+    def preempts(self) -> bool:
+        return False
+
+
+@dataclass(frozen=True)
+class Adversarial:
+    """Random by `seed`: every warp runs on its own, CTAs in subsets, and copies land as early or as late as allowed."""
+
+    seed: int
+    subsets: int = 2  #: of a chunk's CTAs, each of which runs apart
+
+    @property
+    def name(self) -> str:
+        return f"adversarial({self.seed})"
+
+    def start(self, chunk: int) -> "_Adversary":
+        return _Adversary(np.random.default_rng((self.seed, chunk)), self.subsets)
+
+
+class _Adversary:
+    """One chunk's adversary; its mood (how early copies land, how often warps are cut off) is drawn once."""
+
+    def __init__(self, random, subsets):
+        self.random, self.subsets = random, subsets
+        self.early = random.choice([0.0, 0.0, 0.5, 1.0])  # share of copies that land as they are issued
+        self.eager = random.choice([0.0, 0.1, 0.5])  # how readily batches complete while warps could run
+        self.cut = random.choice([0.0, 0.2])
+        self.favourite = random.random() < 0.5  # run one group as far as it can go, or all in turn
+
+    def order(self, rows):
+        return self.random.permutation(rows)
+
+    def partition(self, rows, warps):
+        count = min(self.subsets, rows)
+        cuts = np.sort(self.random.choice(np.arange(1, rows), count - 1, replace=False)) if count > 1 else []
+        edges = [0, *(int(c) for c in cuts), rows]
+        return [(slice(a, b), np.array([w])) for a, b in zip(edges, edges[1:], strict=False) for w in range(warps)]
+
+    def choose(self, ready, flying):
+        if flying and (not ready or self.random.random() < self.eager):
+            return flying[self.random.integers(len(flying))]
+        if self.favourite:
+            return ready[0]
+        return ready[self.random.integers(len(ready))]
+
+    def lands_early(self, machine) -> bool:
+        return self.early > 0 and self.random.random() < self.early
+
+    def gives_up(self) -> bool:
+        """Whether a `try_wait` reports failure although it could succeed."""
+        return self.random.random() < 0.1
+
+    def preempts(self) -> bool:
+        return self.cut > 0 and self.random.random() < self.cut
+
+
+def in_order() -> InOrder:
+    """The schedule for stepping and for speed."""
+    return InOrder()
+
+
+def adversarial(seed: int, subsets: int = 2) -> Adversarial:
+    """A random schedule; a correct kernel gives the same bits under every seed."""
+    if not isinstance(seed, int) or seed < 0:
+        raise ValueError(f"seed {seed!r} must be a non-negative integer.")
+    return Adversarial(seed, subsets)
+
+
+def named(schedule) -> InOrder | Adversarial:
+    """A schedule from its name (`in_order`, `adversarial(3)`) or from itself."""
+    if isinstance(schedule, InOrder | Adversarial):
+        return schedule
+    if schedule == "in_order":
+        return InOrder()
+    if isinstance(schedule, str) and schedule.startswith("adversarial(") and schedule[12:-1].isdigit():
+        return Adversarial(int(schedule[12:-1]))
+    raise ValueError(f'schedule {schedule!r} must be "in_order" or adversarial(seed).')
