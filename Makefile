@@ -18,8 +18,8 @@ MISSING := $(if $(wildcard $(BIN)/python),,missing)
 install: $(INSTALLED)
 
 lab: $(INSTALLED)
-	$(BIN)/python -m jupyterlab --LabApp.news_url=None --LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate \
-		$(AS_ROOT) $(ARGS) notebooks/00_start_here.ipynb
+	@$(BIN)/python -m jupyterlab --LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb \
+		--LabApp.news_url=None --LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate $(AS_ROOT) $(ARGS)
 
 test: $(INSTALLED)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
@@ -45,12 +45,14 @@ $(INSTALLED): $(MISSING)
 		echo "Python 3.11 or newer is needed, and $(PYTHON) is $$($(PYTHON) --version 2>&1 || echo missing): give another, as in make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
 		echo "$(PYTHON) cannot make virtual environments: install its venv module (Debian, Ubuntu: apt install python3-venv)"; exit 1; }
-	rm -f .venv/installed-*
-	test -x $(BIN)/python || $(PYTHON) -m venv --clear .venv
+	@echo "Installing into .venv; this takes some minutes, once."
+	@rm -f .venv/installed-*
+	@test -x $(BIN)/python || $(PYTHON) -m venv --clear .venv
 	@# Without an NVIDIA driver PyTorch's own index has a build with no CUDA in it, gigabytes smaller. Where that index is
 	@# out of reach the next step takes what pip's default index has.
-	test -e /proc/driver/nvidia/version || $(BIN)/python -m pip install --quiet --disable-pip-version-check --retries 0 --timeout 10 \
-		--no-deps --index-url https://download.pytorch.org/whl/cpu --constraint requirements.lock torch 2>/dev/null \
+	@test -e /proc/driver/nvidia/version || $(BIN)/python -m pip install --quiet --disable-pip-version-check \
+		--retries 0 --timeout 10 --no-deps --index-url https://download.pytorch.org/whl/cpu \
+		--constraint requirements.lock torch 2>/dev/null \
 		|| echo "PyTorch's CPU index is out of reach: taking PyTorch from the default index"
-	$(BIN)/python -m pip install --disable-pip-version-check --progress-bar off --constraint requirements.lock --editable '.[test]'
+	$(BIN)/python -m pip install --disable-pip-version-check --constraint requirements.lock --editable '.[test]'
 	@touch $@

@@ -14,7 +14,7 @@ SMALL, TEXT, TITLE = 9.5, 11.0, 12.5  #: points; at 10 inches of width they read
 FOOTER_INCHES = 0.3  #: every figure keeps this much free at the bottom
 DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)), (0, (7, 2)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "++++", "oooo", "----")
+HATCHES = ("", "///", "..", "xx", "\\\\", "++", "oo", "--")
 
 
 @dataclass(frozen=True)
@@ -74,14 +74,6 @@ RC = {
 def figure(width: float, height: float, theme: Theme = LIGHT) -> Figure:
     """An empty figure of `width` x `height` inches that no global state knows of."""
     return Figure(figsize=(width, height), facecolor=theme.paper, edgecolor="none")
-
-
-def axes(fig: Figure, left: float, bottom: float, width: float, height: float):
-    """Axes at a place given in inches from the lower left corner, its own axis lines and ticks off (see `marks`)."""
-    w, h = fig.get_size_inches()
-    ax = fig.add_axes((left / w, bottom / h, width / w, height / h))
-    ax.set_axis_off()
-    return ax
 
 
 def set_footer(fig: Figure, text: str) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from . import ops
 from .errors import UnsupportedInstruction
-from .flow import Flow, results
+from .flow import Flow
 from .fuse import MmaFusion
 from .parser import Address, Float, Imm, Instruction, Reg, Special, Vector
 
@@ -71,7 +71,7 @@ class Generator:
                       "i1": np.int8, "f8": np.float64}  # fmt: skip
         self.constants = {}
         #: Registers that an mma writes may hold a `Word`.
-        self.lazy = {name for i in self.code if i.op[0] == "mma" for name in results(i)}
+        self.lazy = {name for i in self.code if i.op[0] == "mma" for name in flow.writes[i.index]}
 
     def compile(self, text):
         names = {}
@@ -85,13 +85,13 @@ class Generator:
         code = self.code[block.start : block.stop]
         self.local, self.out = set(), []
         self.read_first, self.counter = [], 0
-        self.fusion = None if masked else MmaFusion(code, block.live_out, self.number, self.intern)
+        self.fusion = None if masked else MmaFusion(self.flow, block, self.intern)
         for ins in code:
             self.emit(ins)
         if self.fusion:
             self.out += self.fusion.close_all()
         tail = []
-        written = {name for ins in code for name in results(ins)}
+        written = {name for ins in code for name in self.flow.writes[ins.index]}
         for name in sorted(written, key=self.number.get):
             n = self.number[name]
             if block.live_out >> n & 1:
@@ -341,17 +341,19 @@ class Generator:
 
     # Integers, logic and floats
 
-    def op_add(self, ins, mods, operands):
+    def sum(self, ins, mods, template):
         kind = mods[-1]
-        if kind == "f32" and mods[:-1] in ((), ("rn",)) or kind == "f64" or kind[0] in "usb" and len(mods) == 1:
-            return self.binary(ins, kind, "{a} + {b}")
+        if kind[0] in "us" and len(mods) == 1:
+            return self.binary(ins, "u" + kind[1:], template)  # the bits do not depend on the sign
+        if kind in ("f32", "f64") and mods[:-1] in ((), ("rn",)):
+            return self.binary(ins, kind, template)
         raise ValueError
 
+    def op_add(self, ins, mods, operands):
+        self.sum(ins, mods, "{a} + {b}")
+
     def op_sub(self, ins, mods, operands):
-        kind = mods[-1]
-        if kind == "f32" and mods[:-1] in ((), ("rn",)) or kind == "f64" or kind[0] in "usb" and len(mods) == 1:
-            return self.binary(ins, kind, "{a} - {b}")
-        raise ValueError
+        self.sum(ins, mods, "{a} - {b}")
 
     def op_mul(self, ins, mods, operands):
         d, a, b = operands
@@ -359,7 +361,7 @@ class Generator:
             case ("wide", kind):
                 return self.result(d, self.wide_product(a, b, kind), kind[0] + str(2 * width_of(kind)))
             case ("lo", kind):
-                return self.binary(ins, kind, "{a} * {b}")
+                return self.binary(ins, "u" + kind[1:], "{a} * {b}")
             case ("hi", kind):
                 return self.binary(ins, kind, "ops.multiply_high({a}, {b})")
             case (("f32" | "f64") as kind,) | ("rn", ("f32" | "f64") as kind):
@@ -373,6 +375,7 @@ class Generator:
                 wide = kind[0] + str(2 * width_of(kind))
                 return self.result(d, f"{self.wide_product(a, b, kind)} + {self.value(c, wide)}", wide)
             case ("lo", kind):
+                kind = "u" + kind[1:]
                 text = f"{self.value(a, kind)} * {self.value(b, kind)} + {self.value(c, kind)}"
                 return self.result(d, text, kind)
         raise ValueError

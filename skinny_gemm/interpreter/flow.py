@@ -6,7 +6,7 @@ it and come back. Block numbers count in program order; `EXIT` stands for the en
 
 from dataclasses import dataclass, field
 
-from .parser import Instruction, Kernel, Reg, Target, Vector
+from .parser import Address, Instruction, Kernel, Reg, Target, Vector
 
 EXIT = -1
 
@@ -49,12 +49,14 @@ def is_jump(op: tuple[str, ...]) -> bool:
 
 def registers(operand) -> list[str]:
     """Names of the registers an operand mentions."""
-    if isinstance(operand, Reg):
+    kind = type(operand)
+    if kind is Reg:
         return [operand.name] if operand.name != "_" else []
-    if isinstance(operand, Vector):
+    if kind is Address:
+        return [operand.base.name] if type(operand.base) is Reg else []
+    if kind is Vector:
         return [name for item in operand.items for name in registers(item)]
-    base = getattr(operand, "base", None)
-    return [base.name] if isinstance(base, Reg) else []
+    return []
 
 
 #: Opcodes whose first operand is read, not written.
@@ -73,11 +75,11 @@ def results(ins: Instruction) -> list[str]:
     return registers(first) if isinstance(first, Reg | Vector) else []
 
 
-def sources(ins: Instruction) -> list[str]:
-    """Registers that an instruction reads, its guard among them."""
-    start = 1 if results(ins) or (ins.operands and ins.operands[0] == Reg("_")) else 0
+def sources(ins: Instruction, writes: bool) -> list[str]:
+    """Registers that an instruction reads, its guard among them; `writes` says whether it has results."""
+    start = 1 if writes or (ins.operands and ins.operands[0] == Reg("_")) else 0
     names = [name for operand in ins.operands[start:] for name in registers(operand)]
-    return names + [ins.guard[0].name] if ins.guard else names
+    return [*names, ins.guard[0].name] if ins.guard else names
 
 
 @dataclass
@@ -86,21 +88,26 @@ class Flow:
 
     kernel: Kernel
     blocks: list[Block]
+    reads: list[list[str]]  #: per instruction, the registers it reads
+    writes: list[list[str]]
     number: dict[str, int]
     entry_live: list[str]
 
 
 def analyse(kernel: Kernel) -> Flow:
     """The control-flow graph of `kernel`."""
-    blocks = _blocks(kernel.instructions)
+    code = kernel.instructions
+    blocks = _blocks(code)
+    writes = [results(ins) for ins in code]
+    reads = [sources(ins, bool(written)) for ins, written in zip(code, writes, strict=True)]
     number = {}
-    for ins in kernel.instructions:
-        for name in results(ins) + sources(ins):
+    for i in range(len(code)):
+        for name in writes[i] + reads[i]:
             number.setdefault(name, len(number))
-    _liveness(kernel.instructions, blocks, number)
+    _liveness(code, blocks, reads, writes, number)
     _post_dominators(blocks)
     live = blocks[0].live_in if blocks else 0
-    return Flow(kernel, blocks, number, [name for name, bit in number.items() if live >> bit & 1])
+    return Flow(kernel, blocks, reads, writes, number, [name for name, n in number.items() if live >> n & 1])
 
 
 def _blocks(code) -> list[Block]:
@@ -132,17 +139,18 @@ def _blocks(code) -> list[Block]:
     return blocks
 
 
-def _liveness(code, blocks, number):
+def _liveness(code, blocks, reads, writes, number):
     uses, defs = [], []
     for block in blocks:
         use = define = 0
-        for ins in code[block.start : block.stop]:
-            written = results(ins)
-            for name in sources(ins) + (written if ins.guard else []):
-                if not define >> number[name] & 1:
-                    use |= 1 << number[name]
-            for name in written:
-                define |= 1 << number[name]
+        for i in range(block.start, block.stop):
+            for name in reads[i]:
+                use |= (1 << number[name]) & ~define
+            for name in writes[i]:
+                bit = 1 << number[name]
+                if code[i].guard:  # the other lanes keep the old value
+                    use |= bit & ~define
+                define |= bit
         uses.append(use)
         defs.append(define)
     changed = True

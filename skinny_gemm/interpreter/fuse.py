@@ -6,7 +6,7 @@ matrices. A run ends where an accumulator is read, shared memory changes, or the
 
 import numpy as np
 
-from .flow import registers, results, sources
+from .flow import Block, Flow, registers
 from .parser import Instruction
 
 #: Opcodes that leave shared memory alone; any other closes the open runs.
@@ -33,17 +33,24 @@ class Run:
 class MmaFusion:
     """The open runs of one block while its code is generated; `intern` names a constant array."""
 
-    def __init__(self, code: tuple[Instruction, ...], live_out: int, number: dict[str, int], intern):
-        self.live_out, self.number, self.intern = live_out, number, intern
+    def __init__(self, flow: Flow, block: Block, intern):
+        self.live_out, self.number, self.intern = block.live_out, flow.number, intern
+        self.sources, self.results = flow.reads, flow.writes
+        code = flow.kernel.instructions[block.start : block.stop]
+        live_out, number = self.live_out, self.number
         self.runs: list[Run] = []
         self.pieces = {}  # register -> (ldmatrix index, matrix) it holds now
         self.tiles = {}  # what has been gathered already -> variable
         self.counter = 0
+        self.fused = set()
+        self.active = any(ins.op[0] == "mma" for ins in code)
+        if not self.active:
+            return
         self.reads, self.writes = {}, {}
         for ins in code:
-            for name in sources(ins):
+            for name in self.sources[ins.index]:
                 self.reads.setdefault(name, []).append(ins.index)
-            for name in results(ins):
+            for name in self.results[ins.index]:
                 self.writes.setdefault(name, []).append(ins.index)
         mma_operands = {}
         for ins in code:
@@ -55,10 +62,9 @@ class MmaFusion:
         for ins in code:
             number_of += changes_shared(ins)
             segment[ins.index] = number_of
-        self.fused = set()
         for ins in code:
             if ins.op[0] == "ldmatrix" and "trans" not in ins.op and not ins.guard:
-                names = results(ins)
+                names = self.results[ins.index]
                 only_mma = all(
                     len(self.writes[n]) == 1
                     and set(self.reads.get(n, ())) == mma_operands.get(n, set())
@@ -71,11 +77,11 @@ class MmaFusion:
         self._settle(code)
 
     def _all_fusable(self, code, names):
-        return all(not ins.guard for ins in code if ins.op[0] == "mma" and set(sources(ins)) & set(names))
+        return all(not ins.guard for ins in code if ins.op[0] == "mma" and set(self.sources[ins.index]) & set(names))
 
     def _settle(self, code):
         """Keeps only `ldmatrix` whose every mma takes all six fragments from kept `ldmatrix`."""
-        owner = {n: ins.index for ins in code if ins.index in self.fused for n in results(ins)}
+        owner = {n: ins.index for ins in code if ins.index in self.fused for n in self.results[ins.index]}
         while True:
             drop = set()
             for ins in code:
@@ -91,7 +97,7 @@ class MmaFusion:
         """Whether this `ldmatrix` only records its address."""
         if ins.index not in self.fused:
             return False
-        for matrix, name in enumerate(results(ins)):
+        for matrix, name in enumerate(self.results[ins.index]):
             self.pieces[name] = ins.index, matrix
         return True
 
@@ -110,10 +116,12 @@ class MmaFusion:
 
     def before(self, ins: Instruction) -> list[str]:
         """Lines that must come before `ins`: the runs that it ends."""
+        if not self.runs and not self.tiles:
+            return []
         if changes_shared(ins):
             return self.close_all()
         lines = []
-        touched = set(sources(ins)) | set(results(ins))
+        touched = set(self.sources[ins.index]) | set(self.results[ins.index])
         for run in list(self.runs):
             if not touched & set(run.results):
                 continue
@@ -125,7 +133,7 @@ class MmaFusion:
 
     def _needed_later(self, run, ins):
         """Whether a result of the run is read by anything but `ins`, which continues it."""
-        written = set(results(ins))
+        written = set(self.results[ins.index])
         others = set(registers(ins.operands[1])) | set(registers(ins.operands[2]))
         for name in run.results:
             if name in others:

@@ -36,8 +36,8 @@ class Ring:
 class Stream:
     """Bulk copies of `chunks` consecutive chunks of `source` into a ring, interleaved over the CTAs; nothing is used.
 
-    The ring is filled before the PDL wait, as a weight loader would; the rest follows it. With `rounds` (compiled in by
-    `repeat`) every CTA goes over its chunks that often, without the evict-first policy: a read of L2.
+    The ring is filled before the PDL wait, as a weight loader would; the rest follows it. With `repeat` every CTA goes
+    `rounds` times over its chunks, without the evict-first policy: a read of L2.
     """
 
     PARAMETERS = (Parameter("source", "pointer"), Parameter("chunks", "i32"), Parameter("rounds", "i32"))
@@ -103,22 +103,18 @@ class Stream:
 class DependencyFloor:
     """A link of a dependent chain: wait for the previous kernel, read all of x in every CTA, reduce, write one word.
 
-    `words` counts the 16-byte words of x; `out` holds one 32-bit word a CTA.
+    `words` counts the 16-byte words of x; `out` holds one 32-bit word a CTA. One binary serves every grid.
     """
 
     PARAMETERS = (Parameter("x", "pointer"), Parameter("out", "pointer", written=True), Parameter("words", "i32"))
     THREADS = 256
 
-    def __init__(self, ctas: int):
-        self.ctas = ctas
-        self.block = (self.THREADS, 1, 1)
-        self.smem_bytes = 4 * self.THREADS // WARP
+    block = (THREADS, 1, 1)
+    smem_bytes = 4 * THREADS // WARP  # one partial sum a warp
 
     @cute.jit
     def __call__(self, x: cute.Pointer, out: cute.Pointer, words: Int32):
-        self.kernel(x, out, words).launch(
-            grid=[self.ctas, 1, 1], block=self.block, smem=self.smem_bytes, use_pdl=True
-        )
+        self.kernel(x, out, words).launch(grid=[1, 1, 1], block=self.block, smem=self.smem_bytes, use_pdl=True)
 
     @cute.kernel
     def kernel(self, x: cute.Pointer, out: cute.Pointer, words: Int32):
@@ -150,7 +146,11 @@ class MmaRate:
     optimised away. FLOP of a launch: `flops(repeats)`.
     """
 
-    PARAMETERS = (Parameter("source", "pointer"), Parameter("out", "pointer", written=True), Parameter("repeats", "i32"))
+    PARAMETERS = (
+        Parameter("source", "pointer"),
+        Parameter("out", "pointer", written=True),
+        Parameter("repeats", "i32"),
+    )
     CTAS, THREADS, CHAINS = 264, 256, 8  #: two CTAs per H200 SM; 8 chains hide the latency of mma.sync
     OPERAND_BYTES = 16 + 8 * CHAINS  #: of a thread: one A fragment, one B fragment a chain
     SOURCE_BYTES = THREADS * OPERAND_BYTES

@@ -30,12 +30,12 @@ def evict_first_policy():
 
 
 def vector_register(value, lane):
-    """A warp-uniform `Int32` that the assembler must keep in a vector register: lane 0's copy, by a shuffle.
+    """A warp-uniform `Int32` that the assembler must keep in a vector register: it passes through a shuffle.
 
     With a uniform shared-memory base ptxas 13.4 emits hinted copies as `LDGSTS [R3+UR4], desc[UR5]`, whose odd
-    descriptor is illegal. The shuffle's per-lane input hides that its result is uniform.
+    descriptor is illegal. Each lane shuffles from itself a value that differs by lane, so nothing shows as uniform.
     """
-    return cute.arch.shuffle_sync(value + lane, 0)
+    return cute.arch.shuffle_sync(value + lane, lane) - lane
 
 
 def ldmatrix_x4(smem):

@@ -26,7 +26,7 @@ from playwright.sync_api import sync_playwright
 
 from tests.browser.jupyterlab import Notebook, open_notebook
 
-NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
+ROOT = Path(__file__).resolve().parents[2]
 CHROMIUMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 # No sandbox: it refuses root and many containers. The rest keeps the browser from calling home.
 FLAGS = """--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking
@@ -74,8 +74,10 @@ def chromium():
 @pytest.fixture(scope="session")
 def server(chromium, tmp_path_factory):
     home = tmp_path_factory.mktemp("jupyter")
-    folder = home / "notebooks"
-    shutil.copytree(NOTEBOOKS, folder, ignore=shutil.ignore_patterns(".ipynb_checkpoints"))
+    served = home / "served"
+    folder = served / "notebooks"
+    shutil.copytree(ROOT / "notebooks", folder, ignore=shutil.ignore_patterns(".ipynb_checkpoints"))
+    (served / "skinny_gemm").symlink_to(ROOT / "skinny_gemm")  # what the notebooks link to
     for plugin, settings in SETTINGS.items():
         path = home / "settings" / f"{plugin}.jupyterlab-settings"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -87,7 +89,7 @@ def server(chromium, tmp_path_factory):
     command = [
         sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--LabApp.expose_app_in_browser=True",
         "--LabApp.news_url=None", "--ServerApp.ip=127.0.0.1", f"--ServerApp.port={port}", "--ServerApp.port_retries=0",
-        f"--ServerApp.root_dir={folder}", f"--IdentityProvider.token={token}",
+        f"--ServerApp.root_dir={served}", f"--IdentityProvider.token={token}",
     ]  # fmt: skip
     environment = os.environ | {
         "CUDA_VISIBLE_DEVICES": "",

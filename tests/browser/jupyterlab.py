@@ -94,7 +94,7 @@ class Notebook:
 
 def open_notebook(page: Page, url: str, token: str, name: str, folder: Path) -> Notebook:
     notebook = Notebook(page, name, folder)
-    page.goto(f"{url}/lab/tree/{name}?token={token}&reset")
+    page.goto(f"{url}/lab/tree/notebooks/{name}?token={token}&reset")
     expect(page.locator(".jp-Notebook .jp-Cell").first).to_be_visible(timeout=60_000)
     page.wait_for_function("() => window.jupyterapp !== undefined")
     notebook.wait_idle()

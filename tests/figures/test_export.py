@@ -20,7 +20,8 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from skinny_gemm.figures import export as exporting
-from skinny_gemm.figures import marks, style
+from skinny_gemm.figures import style
+from skinny_gemm.figures.panel import Panel
 
 FACTS = {"source": "recorded", "device": "NVIDIA H200", "campaign": "2026-12-01", "commit": "1a2b3c4d",
          "kernel": "warp-splitk", "n": 3584, "k": 7168, "m": 8, "tactic": "16,8,256,8,2"}  # fmt: skip
@@ -32,10 +33,10 @@ FOOTER = (
 
 def figure() -> Figure:
     fig = style.figure(6, 3)
-    ax = style.axes(fig, 1, 0.8, 4, 1.6)
-    ax.plot([1, 2], [3, 4], color=style.LIGHT.blue)
-    marks.title(ax, "a title that stays text", style.LIGHT)
-    marks.ticks(ax, "x", [1, 2], ["one", "two"], style.LIGHT, "the x name")
+    panel = Panel(fig, 1, 0.8, 4, 1.6, style.LIGHT, x=(1, 2), y=(3, 4))
+    panel.line([1, 2], [3, 4], style.LIGHT.blue)
+    panel.title("a title that stays text")
+    panel.ticks("x", [1, 2], ["one", "two"], "the x name")
     return fig
 
 
