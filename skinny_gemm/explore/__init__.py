@@ -1,0 +1,20 @@
+"""Explorers: ipywidgets around the functions in `skinny_gemm.figures`. Each draws itself when a cell ends with it."""
+
+from importlib import import_module
+
+_EXPORTS = {
+    "PipelineExplorer": ".pipeline",
+    "RunExplorer": ".run",
+    "SwizzleExplorer": ".swizzle",
+    "TacticExplorer": ".tactic",
+    "show": ".base",
+    "shown": ".base",
+}
+
+__all__ = sorted(_EXPORTS)
+
+
+def __getattr__(name: str):
+    if name in _EXPORTS:
+        return getattr(import_module(_EXPORTS[name], __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,58 @@
+"""One `ldmatrix.x4` of the warp split-K kernel, lane by lane: address, bank, register; with and without the swizzle."""
+
+import ipywidgets as widgets
+
+from ..figures import layout as figures
+from ..figures.export import provenance
+from ..layouts import swizzle
+from ..layouts import warp_splitk as layout
+from .base import Explorer, Picture, choice, slider, source_of, toggles
+
+TILE_ROWS = {"A": 16, "B": 8}  #: rows that one `ldmatrix.x4` covers
+
+
+class SwizzleExplorer(Explorer):
+    """Linked views of one load: choose operand, k_tile, warp and phase; light a lane or a bank; switch the swizzle."""
+
+    def __init__(self):
+        self.operand = toggles("operand", [("A, weight", "A"), ("B, tokens", "B")], "A")
+        self.swizzled = toggles("swizzle", [("on", True), ("off", False)], True)
+        self.k_tile = choice("k_tile", [128, 256], 256, "200px")
+        self.warp = slider("warp", 0, layout.COMPUTE_WARPS - 1, 1, "220px")
+        self.phase = slider("phase", 0, 3, 0, "220px")
+        self.lane = slider("lane", 0, 31, 5, "340px")
+        self.bank = choice("bank", [("none", -1), *[(str(b), b) for b in range(32)]], -1, "340px")
+        self.picture = Picture()
+        self.source = widgets.HTML()
+        rows = [
+            (self.operand, self.swizzled, self.k_tile),
+            (self.warp, self.phase),
+            (self.lane, self.bank),
+        ]
+        super().__init__(rows, [self.picture, self.source])
+
+    def table(self):
+        """One row per lane (`figures.layout.ldmatrix_table`) for what the controls say."""
+        return figures.ldmatrix_table(
+            self.operand.value, self.warp.value, 0, self.phase.value, self.k_tile.value, self.swizzled.value
+        )
+
+    def draw(self) -> None:
+        per_load = 16 if self.operand.value == "A" else 32  # K elements: one k16 phase of A, two of B
+        phases = self.k_tile.value // layout.COMPUTE_WARPS // per_load
+        with self.quietly():
+            self.phase.max = phases - 1
+        self.phase.disabled = phases == 1
+        self.picture.show([control.value for control in self.controls], self._figure)
+        address = figures.ADDRESSES[self.operand.value]
+        self.source.value = source_of(address, swizzle.tile_offset if self.swizzled.value else swizzle.plain_offset)
+
+    def figures(self):
+        stem = f"ldmatrix-{self.operand.value}-{'swizzled' if self.swizzled.value else 'rowmajor'}-{self.k_tile.value}"
+        facts = provenance("model", kernel="warp-splitk")
+        return {stem: (self._figure(), self.table(), facts)}
+
+    def _figure(self):
+        rows = TILE_ROWS[self.operand.value]
+        bank = None if self.bank.value < 0 else self.bank.value
+        return figures.ldmatrix_view(self.table(), self.k_tile.value, rows, self.lane.value, bank)

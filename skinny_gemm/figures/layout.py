@@ -1,0 +1,219 @@
+"""Pictures of shared memory: the swizzle, the linked view of one `ldmatrix`, and bank conflicts.
+
+In all of them colour is the group of four banks that serves a 16-byte chunk. Offsets are those of
+`layouts.swizzle` and `layouts.warp_splitk`, conflict counts those of `layouts.banks`.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from ..layouts import banks
+from ..layouts import warp_splitk as layout
+from ..layouts.swizzle import CHUNK, ELEMENT_BYTES, plain_offset, tile_offset
+from . import style
+from .panel import Panel
+
+CHUNK_BYTES = CHUNK * ELEMENT_BYTES
+GROUPS = banks.BANKS * banks.WORD // CHUNK_BYTES  #: eight groups of four banks
+ADDRESSES = {"A": layout.a_ldmatrix, "B": layout.b_ldmatrix}
+
+
+def group(address):
+    """The group of four banks, 0..7, of the 16-byte chunk at byte `address`."""
+    return address // CHUNK_BYTES % GROUPS
+
+
+def ldmatrix_table(operand: str, warp: int, step: int, phase: int, k_tile: int, swizzled: bool = True) -> pd.DataFrame:
+    """What each of the 32 lanes does in one `ldmatrix.x4` of the kernel: one row per lane.
+
+    `operand` "A" or "B"; `phase` is the k16 phase of A, the pair of phases of B. Columns: lane, row and col (element of
+    the tile), address (byte in the stage), bank (the first of four), matrix (0..3, served one after the other), turn
+    (how many lanes of the same matrix go before it at the same banks), register (which of four it fills) and
+    first_lane (of the four lanes that get its 16 bytes).
+    """
+    if operand not in ADDRESSES:
+        raise ValueError(f"operand is {operand!r}: the kernel loads A and B")
+    lane = np.arange(banks.LANES)
+    row, col = ADDRESSES[operand](warp, step, phase, lane, k_tile)
+    address = ELEMENT_BYTES * (tile_offset if swizzled else plain_offset)(row, col, k_tile)
+    matrix = lane // 8
+    same = (matrix[:, None] == matrix) & (group(address)[:, None] == group(address)) & (lane[:, None] > lane)
+    return pd.DataFrame(
+        {
+            "lane": lane,
+            "row": row,
+            "col": col,
+            "address": address,
+            "bank": banks.bank(address),
+            "matrix": matrix,
+            "turn": same.sum(axis=1),
+            "register": matrix,
+            "first_lane": 4 * (lane % 8),
+        }
+    )
+
+
+def lane_sentence(table: pd.DataFrame, lane: int) -> str:
+    """The way of one lane's 16 bytes, from its address to the registers they fill."""
+    r = table.loc[lane]
+    return (
+        f"lane {lane}  →  row {r.row}, k {r.col} to {r.col + CHUNK - 1}  →  byte {r.address} of the stage  →  "
+        f"16-byte chunk {r.address // CHUNK_BYTES}  →  banks {r.bank} to {r.bank + 3}  →  "
+        f"register {r.register} of lanes {r.first_lane} to {r.first_lane + 3}"
+    )
+
+
+def bank_sentence(table: pd.DataFrame, bank: int) -> str:
+    """Which lanes hit one bank, matrix by matrix."""
+    hit = table[table.bank == bank // 4 * 4]
+    parts = [f"matrix {m}: {_lanes(rows.lane)}" for m, rows in hit.groupby("matrix")]
+    return f"bank {bank} serves  " + ";  ".join(parts) if parts else f"bank {bank} serves no lane of this load"
+
+
+def _lanes(lanes: Sequence[int]) -> str:
+    lanes = list(lanes)
+    return f"lane {lanes[0]}" if len(lanes) == 1 else f"lanes {', '.join(map(str, lanes))}"
+
+
+def swizzle_map(k_tile: int, rows: int = 16, theme: style.Theme = style.LIGHT) -> Figure:
+    """A `[rows, k_tile]` tile without and with the swizzle: which four banks serve each 16-byte chunk.
+
+    A column of eight rows is one matrix of an `ldmatrix`: it should meet eight different groups.
+    """
+    columns, height = k_tile // CHUNK, 0.23 * rows
+    fig = style.figure(11, height + 1.6, theme)
+    for i, (offset, name) in enumerate([(plain_offset, "row-major"), (tile_offset, "swizzled")]):
+        panel = Panel(fig, 0.6 + 5.35 * i, 1.05, 4.9, height, theme, x=(0, columns), y=(rows, 0))
+        _tile(panel, offset, k_tile)
+        row, chunk = np.divmod(np.arange(rows * columns), columns)
+        groups = group(ELEMENT_BYTES * offset(row, CHUNK * chunk, k_tile))
+        panel.labels(np.column_stack([chunk, row]) + 0.5, groups, style.ON_FILL, size=7.5)
+        matrices = ELEMENT_BYTES * offset(np.arange(32) % 8, CHUNK * (np.arange(32) // 8), k_tile)
+        panel.title(f"{name}: {banks.wavefronts(matrices, 16)} wavefronts per load")
+        panel.boxes([(0, 0, 1, 8)], "none", edgecolor=theme.ink, linewidth=2.2)
+        if i == 0:
+            _group_key(panel)
+    return fig
+
+
+def ldmatrix_view(
+    table: pd.DataFrame,
+    k_tile: int,
+    rows: int,
+    lane: int = 0,
+    bank: int | None = None,
+    theme: style.Theme = style.LIGHT,
+) -> Figure:
+    """One `ldmatrix.x4`, linked: the chunks its lanes address, the banks that serve them, the registers they fill.
+
+    `table` from `ldmatrix_table`; `rows` of the tile drawn. `lane` is lit in every panel; so is each lane that hits
+    `bank`, if given.
+    """
+    fig = style.figure(12, 6.9, theme)
+    columns = k_tile // CHUNK
+    ones = np.ones(banks.LANES)
+    colors = [style.BANK_GROUPS[g] for g in group(table.address)]
+    swizzled = bool((table.address != ELEMENT_BYTES * plain_offset(table.row, table.col, k_tile)).any())
+
+    tile = Panel(fig, 0.65, 1.1, 5.2, 4.75, theme, x=(0, columns), y=(rows, 0))
+    _tile(tile, tile_offset if swizzled else plain_offset, k_tile, alpha=0.3)
+    tile.title("tile: the chunk each lane addresses")
+    _group_key(tile)
+    chunks = np.column_stack([table.col // CHUNK, table.row, ones, ones])
+    tile.boxes(chunks, colors, edgecolor=theme.ink, linewidth=0.6)
+    tile.labels(chunks[:, :2] + 0.5, table.lane, style.ON_FILL, size=7.5 if columns > 16 else 9)
+
+    rounds = table.groupby("matrix").turn.max().to_numpy() + 1  # wavefronts of each matrix
+    total, ways = int(rounds.sum()), int(rounds.max())
+    height = max(total, 8)
+    serve = Panel(fig, 6.6, 2.8, 5.1, 3.05, theme, x=(0, banks.BANKS), y=(height, 0))
+    verdict = "no conflict" if ways == 1 else f"{ways}-way conflict"
+    serve.title(f"banks: {total} wavefronts, {verdict}")
+    serve.ticks("x", np.arange(0, 33, 4), range(0, 33, 4), "bank", grid=False)
+    serve.ticks("y", np.arange(0, height + 1, height // 8), range(0, height + 1, height // 8))
+    serve.frame()
+    if bank is not None:
+        serve.boxes([(bank, 0, 1, height)], theme.faint, alpha=0.6)
+    wavefront = (np.cumsum(rounds) - rounds)[table.matrix] + table.turn
+    served = np.column_stack([table.bank, wavefront, 4 * ones, ones])
+    serve.boxes(served, colors, edgecolor=theme.paper, linewidth=0.4)
+    serve.labels(served[:, :2] + [2, 0.5], table.lane, style.ON_FILL, size=min(9, 200 / height))
+
+    registers = Panel(fig, 6.6, 1.1, 5.1, 0.92, theme, x=(0, banks.LANES), y=(4, 0))
+    registers.title("registers: the lane whose bytes fill them")
+    registers.ticks("x", np.arange(0, 32, 4) + 0.5, range(0, 32, 4), "lane that receives", grid=False)
+    registers.ticks("y", np.arange(4) + 0.5, [f"R{r}" for r in range(4)], grid=False)
+    filled = np.column_stack([table.first_lane, table.register, 4 * ones, ones])
+    registers.boxes(filled, colors, edgecolor=theme.paper, linewidth=0.8)
+    registers.labels(filled[:, :2] + [2, 0.5], table.lane, style.ON_FILL, size=8.5)
+
+    hits = (table.bank == (-1 if bank is None else bank // 4 * 4)).to_numpy()
+    for panel, places in ((tile, chunks), (serve, served), (registers, filled)):
+        panel.boxes(places[hits], "none", edgecolor=style.ON_FILL, linewidth=1.8, zorder=3)
+        panel.boxes(places[[lane]], "none", edgecolor=theme.vermillion, linewidth=3.5, zorder=3.5)
+    sentence = dict(ha="left", va="baseline", size=style.TEXT)
+    tile.note(0, 1, lane_sentence(table, lane), weight="bold", offset=(0, 52), **sentence)
+    if bank is not None:
+        tile.note(0, 1, bank_sentence(table, bank), offset=(0, 33), **sentence)
+    return fig
+
+
+def conflict_bars(data: pd.DataFrame, theme: style.Theme = style.LIGHT) -> Figure:
+    """Wavefronts per access, as columns `access`, `source`, `wavefronts`, `ideal` give them: one bar per row.
+
+    Bars of one `access` stand together, one grey and hatch (colour means banks) per `source` in order of appearance;
+    a mark shows the ideal.
+    """
+    accesses, sources = list(dict.fromkeys(data.access)), list(dict.fromkeys(data.source))
+    lines = len(accesses) * (len(sources) + 1)
+    height = 0.27 * lines
+    fig = style.figure(10, height + 1.6, theme)
+    limit = max(float(data.wavefronts.max()), 1.0) * 1.12
+    panel = Panel(fig, 2.6, 0.95, 6.9, height, theme, x=(0, limit), y=(lines, 0))
+    step = next(s for s in (1, 2, 5, 10, 20, 50, 100, 1000) if limit / s <= 9)
+    panel.ticks("x", np.arange(0, limit, step), range(0, int(limit) + 1, step), "wavefronts per warp-wide access")
+    panel.frame("l")
+    fills = theme.grey, theme.faint, theme.muted
+    look = {
+        source: dict(facecolor=fills[j % 3], hatch=style.HATCHES[j % 8], edgecolor=theme.paper)
+        for j, source in enumerate(sources)
+    }
+    group_start = {access: i * (len(sources) + 1) + 0.5 for i, access in enumerate(accesses)}
+    for access, start in group_start.items():
+        panel.labels([(0, start + len(sources) / 2)], [access], ha="right", offset=(-8, 0))
+    for row in data.itertuples():
+        y = group_start[row.access] + sources.index(row.source)
+        panel.boxes([(0, y + 0.1, row.wavefronts, 0.8)], look[row.source]["facecolor"], **look[row.source])
+        panel.lines([[(row.ideal, y), (row.ideal, y + 1)]], theme.ink, linewidths=2.2, zorder=3)
+        text = f"{row.wavefronts:.2f}".rstrip("0").rstrip(".")
+        panel.labels([(row.wavefronts, y + 0.5)], [text], ha="left", offset=(5, 0))
+    panel.key(list(look.items()), 0, height + 0.15, 2.0)
+    panel.note(1, 1, "|  without conflicts", ha="right", weight="bold", offset=(0, 15.5))
+    return fig
+
+
+def _tile(panel: Panel, offset, k_tile: int, alpha: float = 1.0) -> None:
+    """All chunks of the tile that `panel` spans, coloured by the group of banks, with its rows and columns named."""
+    columns, rows = k_tile // CHUNK, panel.y[0]
+    row, chunk = np.divmod(np.arange(rows * columns), columns)
+    colors = [style.BANK_GROUPS[g] for g in group(ELEMENT_BYTES * offset(row, CHUNK * chunk, k_tile))]
+    ones = np.ones(len(row))
+    panel.boxes(
+        np.column_stack([chunk, row, ones, ones]), colors, edgecolor=panel.theme.paper, linewidth=0.5, alpha=alpha
+    )
+    at = np.arange(0, columns, columns // 8)
+    panel.ticks("x", at + 0.5, CHUNK * at, "k of the chunk's first element", grid=False)
+    panel.ticks("y", np.arange(0, rows, 2) + 0.5, range(0, rows, 2), "row", grid=False)
+
+
+def _group_key(panel: Panel) -> None:
+    """Which colour is which four banks, below the panel."""
+    entries = [
+        (f"{4 * g}-{4 * g + 3}", dict(facecolor=color, edgecolor=panel.theme.muted, linewidth=0.5))
+        for g, color in enumerate(style.BANK_GROUPS)
+    ]
+    panel.note(0, 0, "banks", ha="left", offset=(0, -40))
+    panel.key(entries, 0.5, -0.62, 0.72)

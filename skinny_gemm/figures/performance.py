@@ -1,0 +1,216 @@
+"""How fast: bandwidth against M, and the roofline, from records of `bench.records`.
+
+Both take a table with one row per measurement: kernel, tactic, m, median_us, low_us, high_us, bytes, and `live` (True
+for a point measured in this session). Live points are hollow, recorded ones filled; they never share a line.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from ..problem import GemmProblem
+from . import style
+from .panel import Panel
+
+_PLOTTED = ["kernel", "tactic", "m", "median_us", "live", "tbs", "low_tbs", "high_tbs", "tflops", "intensity"]
+
+
+def measured(records: pd.DataFrame, n: int, k: int) -> pd.DataFrame:
+    """`records` of weights `[n, k]`, with what the figures plot: tbs (TB/s), low_tbs, high_tbs, tflops, intensity."""
+    table = records[(records.n == n) & (records.k == k)].copy()
+    for name, time in (("tbs", "median_us"), ("low_tbs", "high_us"), ("high_tbs", "low_us")):
+        table[name] = table["bytes"] / table[time] * 1e-6
+    flops = 2.0 * table.m * n * k
+    table["tflops"] = flops / table.median_us * 1e-6
+    table["intensity"] = flops / table["bytes"]
+    table = table.astype({"kernel": object, "tactic": object})  # Python strings: faster to walk through
+    return table.sort_values(["kernel", "tactic", "m"])
+
+
+def bandwidth(
+    table: pd.DataFrame,
+    kernel: str,
+    peers: Sequence[str],
+    tactic: str,
+    m: int,
+    ceilings: Mapping[str, float],
+    missing: str = "",
+    theme: style.Theme = style.LIGHT,
+) -> Figure:
+    """Bandwidth against M: every tactic of `kernel` faint, `tactic` bold, the best envelope, peers and ceilings.
+
+    `table` from `measured`; `ceilings` label to TB/s; `missing` is written large where there is nothing to plot.
+    """
+    rows = _rows(table)
+    recorded, live = _of(rows, [kernel]), [row for row in rows if row.live]
+    rivals = _of(rows, peers)
+    fig = style.figure(6.6, 4.3, theme)
+    top = max([row.tbs for row in [*recorded, *rivals, *live]] + [*ceilings.values()], default=1.0) * 1.08
+    biggest = max([32, m, *(row.m for row in rows)])
+    panel = Panel(fig, 0.55, 0.85, 4.3, 2.85, theme, x=(-0.15, np.log2(biggest) + 0.15), y=(0, top))
+    panel.title("bandwidth, TB/s")
+    ms = [2**i for i in range(int(np.log2(biggest)) + 1)]
+    panel.ticks("x", np.log2(ms), ms, "M, tokens")
+    step = next(s for s in (0.1, 0.2, 0.5, 1, 2, 5, 10) if top / s <= 8)
+    values = np.arange(0, top, step)
+    panel.ticks("y", values, [f"{v:g}" for v in values.round(3)])
+    panel.frame()
+    panel.lines([[(np.log2(m), 0), (np.log2(m), top)]], theme.faint, linewidths=1.2, linestyles=[(0, (2, 2))])
+
+    ends: list[tuple[float, float, str, str]] = []  # a line's right end (x, y), its label and colour
+    dashes = [style.DASHES[(i + 1) % 4] for i in range(len(ceilings))]
+    spans = [[(panel.x[0], value), (panel.x[1], value)] for value in ceilings.values()]
+    panel.lines(spans, theme.muted, linewidths=1.2, linestyles=dashes)
+    ends += [(panel.x[1], value, name, theme.muted) for name, value in ceilings.items()]
+    context = [_points(group, "tbs") for group in _groups(recorded, "tactic").values()]
+    panel.lines([line for line in context if len(line) > 1], theme.faint, linewidths=0.8)
+    if context:
+        panel.line(*np.concatenate(context).T, theme.faint, linestyle="", marker=".", markersize=3)
+
+    def series(group, name, color, **look):
+        points = _points(group, "tbs")
+        panel.line(*points.T, color, **look)
+        ends.append((*points[-1], name, color))
+
+    for i, (peer, group) in enumerate(_groups(rivals, "kernel").items()):
+        series(group, peer, theme.series[1 + i], markersize=5, linewidth=1.6, **_peer_look(i))
+    if recorded:
+        series(_envelope(recorded), "best tactic", theme.ink, linestyle=(0, (4, 1.5)), linewidth=1.6, zorder=2.2)
+    chosen = [row for row in recorded if row.tactic == tactic]
+    if chosen:
+        bars = [[(np.log2(row.m), row.low_tbs), (np.log2(row.m), row.high_tbs)] for row in chosen]
+        panel.lines(bars, theme.blue, linewidths=1.6)
+        series(chosen, "selected", theme.blue, marker="o", markersize=6, linewidth=2.8, zorder=3)
+    if live:
+        panel.line(*_points(live, "tbs").T, theme.ink, markersize=7, **_LIVE)
+        panel.note(0.02, 0.04, "hollow: measured live", ha="left", va="bottom")
+    _end_labels(panel, ends)
+    if missing:
+        panel.note(0.5, 0.45, missing, theme.ink, size=style.TEXT, weight="bold")
+    elif recorded and not chosen:
+        panel.note(0.5, 0.06, "the selected tactic was not recorded", va="bottom", weight="bold")
+    return fig
+
+
+def roofline(
+    table: pd.DataFrame,
+    kernel: str,
+    peers: Sequence[str],
+    tactic: str,
+    problem: GemmProblem,
+    memory: Mapping[str, float],
+    compute: Mapping[str, float],
+    theme: style.Theme = style.LIGHT,
+) -> Figure:
+    """The roofline: `memory` ceilings (label to TB/s) and `compute` ceilings (label to TFLOP/s), `tactic` at each M.
+
+    `table` from `measured`; `problem` marks the intensity in question. The best recorded tactics stand in, dashed,
+    where `tactic` was not recorded.
+    """
+    rows = _rows(table)
+    fig = style.figure(6.6, 4.3, theme)
+    low, high = 0.5, 1024.0
+    peak, widest = max([*compute.values(), 1.0]), max([*memory.values(), 1.0])
+    y = np.log10(low * widest * 0.15), np.log10(peak * 2)
+    panel = Panel(fig, 0.6, 0.85, 5.6, 2.85, theme, x=(np.log10(low), np.log10(high)), y=y)
+    panel.title("roofline, TFLOP/s")
+    xs = [1, 4, 16, 64, 256, 1024]
+    panel.ticks("x", np.log10(xs), xs, "FLOP per byte")
+    ys = [10.0**i for i in range(-1, 5) if y[0] <= i <= y[1]]
+    panel.ticks("y", np.log10(ys), [f"{value:g}" for value in ys])
+    panel.frame()
+
+    entries: list[tuple[str, str, dict]] = []
+
+    def series(points, name, color, **look):
+        panel.line(*np.log10(points).T, color, **look)
+        entries.append((name, color, look))
+
+    for i, (name, tbs) in enumerate(memory.items()):
+        end = min(peak / tbs, high)
+        look = dict(linewidth=1.6, linestyle=style.DASHES[i % 4])
+        series([(low, low * tbs), (end, end * tbs)], f"{name} {tbs:.3g} TB/s", theme.muted, **look)
+    for name, tflops in compute.items():
+        panel.line(np.log10([tflops / widest, high]), np.log10([tflops] * 2), theme.muted, linewidth=1.6)
+        look = dict(ha="right", va="bottom", offset=(0, 3))
+        panel.labels([(panel.x[1], np.log10(tflops))], [f"{name} {tflops:.4g}"], theme.muted, **look)
+    for i, (peer, group) in enumerate(_groups(_of(rows, peers), "kernel").items()):
+        points = [(row.intensity, row.tflops) for row in group]
+        series(points, peer, theme.series[1 + i], markersize=5, linewidth=1.2, **_peer_look(i))
+    recorded = _of(rows, [kernel])
+    chosen = [row for row in recorded if row.tactic == tactic]
+    if chosen:
+        points = [(row.intensity, row.tflops) for row in chosen]
+        series(points, "selected", theme.blue, marker="o", markersize=6, linewidth=2.6, zorder=3)
+        here = [point for row, point in zip(chosen, points, strict=True) if row.m == problem.m]
+        if here:
+            ring = dict(linestyle="", marker="o", markersize=13, markerfacecolor="none", markeredgewidth=2)
+            panel.line(*np.log10(here).T, theme.blue, **ring)
+    elif recorded:
+        points = [(row.intensity, row.tflops) for row in _envelope(recorded)]
+        series(points, "best tactic", theme.ink, linestyle="--", linewidth=1.6, marker="o", markersize=4)
+    live = [(row.intensity, row.tflops) for row in rows if row.live and row.m]
+    if live:
+        series(live, "measured live", theme.ink, markersize=7, **_LIVE)
+    panel.line_key(entries)
+    x = np.log10(problem.intensity)
+    panel.lines([[(x, y[0]), (x, y[1])]], theme.faint, linewidths=1.2, linestyles=[(0, (2, 2))])
+    panel.labels([(x, y[0])], [f"M = {problem.m}"], ha="left", va="bottom", offset=(4, 3))
+    return fig
+
+
+_LIVE = dict(linestyle="", marker="D", markerfacecolor="none", markeredgewidth=1.8, zorder=3.5)
+
+
+def _peer_look(i: int) -> dict:
+    return dict(linestyle=style.DASHES[i + 1], marker=style.MARKERS[i + 1])
+
+
+def _rows(table: pd.DataFrame) -> list:
+    """The rows as tuples: a step of a slider has no time for table arithmetic."""
+    return list(table[_PLOTTED].itertuples(index=False))
+
+
+def _of(rows: Iterable, kernels: Sequence[str]) -> list:
+    """The recorded rows of some kernels."""
+    return [row for row in rows if row.kernel in kernels and not row.live]
+
+
+def _groups(rows: Iterable, name: str) -> dict[str, list]:
+    groups: dict[str, list] = {}
+    for row in rows:
+        groups.setdefault(getattr(row, name), []).append(row)
+    return groups
+
+
+def _envelope(rows: Iterable) -> list:
+    """The fastest row of each M, in ascending M."""
+    best = {m: min(group, key=lambda row: row.median_us) for m, group in _groups(rows, "m").items()}
+    return [best[m] for m in sorted(best)]
+
+
+def _points(rows: Sequence, name: str) -> np.ndarray:
+    return np.array([(np.log2(row.m), getattr(row, name)) for row in rows])
+
+
+def _end_labels(panel: Panel, ends: list[tuple[float, float, str, str]]) -> None:
+    """Labels beside the right ends of lines, moved apart where they would overlap, joined by a thin line."""
+    ends = sorted(ends, key=lambda end: end[1])
+    gap = 0.165 / panel.height * (panel.y[1] - panel.y[0])
+    at = np.array([y for _, y, *_ in ends])
+    for _ in range(200):  # settles long before, for the dozen labels there can be
+        close = np.diff(at) < gap * 0.999
+        if not close.any():
+            break
+        i = int(np.argmax(close))
+        push = (gap - (at[i + 1] - at[i])) / 2
+        at[i] -= push
+        at[i + 1] += push
+    edge, step = panel.x[1], 0.12 / panel.width * (panel.x[1] - panel.x[0])
+    paths = [[(x, y), (edge, y), (edge + step, level)] for (x, y, *_), level in zip(ends, at, strict=True)]
+    panel.lines(paths, [color for *_, color in ends], clip=False, linewidths=0.7)
+    for (_, _, name, color), level in zip(ends, at, strict=True):
+        weight = "bold" if name == "selected" else "normal"
+        panel.labels([(edge + step, level)], [name], color, ha="left", weight=weight, offset=(3, 0))

@@ -1,0 +1,54 @@
+"""What a tactic occupies: shared memory, drawn to scale over the SM that the CTAs share."""
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from ..device import Device
+from ..tactics import Footprint
+from . import style
+from .panel import Panel
+
+KB = 1024
+
+
+def smem_table(footprint: Footprint, device: Device) -> pd.DataFrame:
+    """One row per region of every CTA that fits on an SM, and what is free: cta, region, start in the SM, bytes."""
+    rows, start = [], 0
+    for cta in range(footprint.ctas_per_sm):
+        rows.append((cta, "reserved", start, device.smem_reserved_per_cta))
+        start += device.smem_reserved_per_cta
+        rows += [(cta, name, start + offset, size) for name, offset, size in footprint.regions]
+        start += footprint.smem_bytes
+    rows.append((-1, "free", start, max(device.smem_per_sm - start, 0)))
+    return pd.DataFrame(rows, columns=["cta", "region", "start", "bytes"])
+
+
+def smem_map(footprint: Footprint, device: Device, theme: style.Theme = style.LIGHT) -> Figure:
+    """The shared memory of one SM with every CTA that fits, region by region."""
+    table = smem_table(footprint, device)
+    names = [name for name, _, _ in footprint.regions]
+    fig = style.figure(12, 1.75, theme)
+    panel = Panel(fig, 0.25, 0.95, 11.4, 0.42, theme, x=(0, device.smem_per_sm / KB), y=(0, 1))
+    ctas = footprint.ctas_per_sm
+    many = f"{ctas} CTAs fit" if ctas != 1 else "1 CTA fits"
+    panel.title(f"shared memory of an SM: {device.smem_per_sm // KB} KB, {many}" if ctas else "no CTA fits on an SM", 6)
+    look = {
+        name: dict(facecolor=theme.series[i % 7], hatch=style.HATCHES[i % 8], edgecolor=theme.paper, linewidth=0.6)
+        for i, name in enumerate(names)
+    }
+    look["reserved"] = dict(facecolor=theme.ink, edgecolor=theme.paper, linewidth=0.4)
+    for name, rows in table[table.region.isin(look) & (table.bytes > 0)].groupby("region", sort=False):
+        boxes = [(r.start / KB, 0, r.bytes / KB, 1) for r in rows.itertuples()]
+        panel.boxes(boxes, look[name]["facecolor"], **look[name])
+    panel.frame("lrbt")
+    step = 16 if device.smem_per_sm > 128 * KB else 8
+    at = range(0, device.smem_per_sm // KB + 1, step)
+    panel.ticks("x", at, [f"{kb} KB" if kb else "0" for kb in at], grid=False)
+    sizes = {name: size for name, _, size in footprint.regions} | {"reserved": device.smem_reserved_per_cta}
+    entries = [(f"{name} {_size(sizes[name])}", look[name]) for name in (*names, "reserved")]
+    panel.key(entries, 0.0, -0.52, 11.4 / max(len(entries), 6))
+    return fig
+
+
+def _size(size: int) -> str:
+    return f"{size / KB:.4g} KB" if size >= KB else f"{size} B"
