@@ -1,0 +1,283 @@
+"""A campaign: every kernel, peer and bound of some problems, measured in one go and kept under data/campaigns.
+
+`plan` lists the points, `run_campaign` measures them, `bench` is the front door with plain arguments. What has been
+measured survives an interrupt or a crash; `resume` continues from there and skips points that failed.
+"""
+
+import os
+import secrets
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from ..device import Device
+from ..problem import GemmProblem
+from ..tactics import Tactic, tactic_type
+from . import clocks, graphs, grids
+from .machine import Machine, Progress, sentence
+from .records import MODES, PEERS, WEIGHTS, Campaign, CampaignWriter, Point
+
+MS = (1, 2, 4, 8, 16, 32)
+SAVE_EVERY_S = 5.0  #: a crash of the process loses at most this much
+COMMIT_VARIABLE = "SKINNY_GEMM_COMMIT"  #: commit of a tree that came without its git: a hash, "-dirty" behind it or not
+
+
+def plan(
+    kernel: str,
+    shapes: Iterable[tuple[int, int]],
+    ms: Iterable[int],
+    device: Device,
+    tactics: str | Sequence[str] = "default",
+    modes: Sequence[str] = MODES,
+    peers: Sequence[str] = (),
+    bounds: bool = False,
+    weights: str = "cold",
+) -> tuple[list[Point], list[str]]:
+    """The points to measure, shape by shape, and one sentence for each problem that the kernel cannot take.
+
+    `shapes` are (N, K) pairs; duplicates count once. ValueError for an unknown kernel, mode, peer or tactic choice.
+    """
+    for name, values, allowed in (("mode", modes, MODES), ("peer", peers, PEERS), ("weights", [weights], WEIGHTS)):
+        if unknown := set(values) - set(allowed):
+            raise ValueError(f"{name} is {sorted(unknown)[0]!r}, but must be one of {', '.join(allowed)}.")
+    parse = tactic_type(kernel).parse
+    choice: str | list[Tactic] = tactics if isinstance(tactics, str) else [parse(text) for text in tactics]
+    if isinstance(choice, str) and choice not in ("default", "coarse"):
+        raise ValueError(f"tactics is {choice!r}, but must be 'default', 'coarse' or a list of tactics.")
+    points, left_out = [], []
+    for n, k in dict.fromkeys(shapes):
+        ours = []
+        for m in dict.fromkeys(ms):
+            problem = GemmProblem(m, n, k)
+            try:
+                selected = grids.select(kernel, problem, device, choice)
+            except ValueError as error:
+                left_out.append(f"{n}x{k} M={m}: {error}")
+                continue
+            ours += [Point(kernel, n, k, m, str(tactic), mode, weights) for tactic in selected for mode in modes]
+            for peer in peers:
+                try:
+                    theirs = _peer_tactics(peer, problem)
+                    ours += [Point(peer, n, k, m, tactic, mode, weights) for tactic in theirs for mode in modes]
+                except ValueError as error:
+                    left_out.append(f"{peer} {n}x{k} M={m}: {error}")
+        if ours and bounds:
+            points += _bound_points(n, k, modes, weights)
+        points += ours
+    return points, left_out
+
+
+def run_campaign(
+    writer: CampaignWriter,
+    points: Sequence[Point],
+    machine: Machine,
+    ceilings: bool = False,
+    deadline: float | None = None,
+    progress: Progress = lambda what, done, total: None,
+    now: Callable[[], float] = time.monotonic,
+) -> None:
+    """Measures the points that `writer` does not have yet; the folder is saved whatever happens.
+
+    A point that fails is recorded in words and passed over, unless it killed the GPU context: that raises RuntimeError,
+    and a resumed run skips the point. Stops early, incomplete, when `now()` passes `deadline`.
+    """
+    earlier = list(writer.campaign.clocks.get("samples", ()))
+
+    def save() -> None:
+        writer.update(clocks=clocks.summary([*earlier, *machine.clock_samples]))
+        writer.save()
+
+    save()
+    try:
+        todo = [point for point in points if point not in writer.done]
+        for point, reason in machine.prepare(todo, progress).items():
+            writer.fail(point, reason)
+        machine.sample_clocks("before")
+        if ceilings and not writer.campaign.ceilings:
+            _ceilings(writer, machine)
+        saved = now()
+        for done, point in enumerate(todo, 1):
+            if deadline is not None and now() > deadline:
+                return
+            if point not in writer.done:
+                _measure(writer, point, machine)
+            progress("measure", done, len(todo))
+            if now() - saved > SAVE_EVERY_S:
+                save()
+                saved = now()
+        machine.sample_clocks("after")
+        writer.update(complete=True)
+    finally:
+        save()
+
+
+def bench(
+    kernel: str,
+    shapes: Iterable[tuple[int, int]],
+    ms: Iterable[int] = MS,
+    tactics: str | Sequence[str] = "default",
+    modes: Sequence[str] = MODES,
+    out: str | Path | None = None,
+    peers: bool | Sequence[str] = True,
+    bounds: bool = True,
+    weights: str = "cold",
+    resume: bool = False,
+    seconds_budget: float | None = None,
+    replays: int = graphs.REPLAYS,
+    progress: bool = True,
+) -> Path:
+    """Runs a campaign on the visible GPU and returns its folder (by default data/campaigns/<date>-<device>-<commit>).
+
+    `shapes`: (N, K) pairs. `tactics`: "default", "coarse" (see `grids`) or a list of tactics as text. `peers`: all that
+    can run here, none, or the ones named. `bounds`: also the streaming bound, the dependency floor and the ceilings.
+    `weights`: "cold" (rotating through more than 5x L2) or "warm" (one copy).
+    `resume` continues `out`. After `seconds_budget` (compilation included) it stops, to be resumed. A folder that
+    exists is refused otherwise. ValueError for bad arguments and where there is no GPU.
+    """
+    from .. import device as devices
+
+    started = time.monotonic()
+    if resume and out is None:
+        raise ValueError("To resume, name the campaign's folder as out.")
+    device = devices.current()
+    if device is None:
+        raise ValueError("bench measures on a GPU, and no CUDA GPU is visible here.")
+    shapes, ms = list(dict.fromkeys(shapes)), list(ms)
+    names, absent = _peers(peers)
+    points, left_out = plan(kernel, shapes, ms, device, tactics, modes, names, bounds, weights)
+    if not points:
+        raise ValueError(f"Nothing to measure: {left_out[0] if left_out else 'no shapes or no Ms given'}.")
+    commit, dirty = git_commit()
+    date = datetime.now(UTC)
+    folder = Path(out) if out else _campaigns_dir() / f"{date:%Y-%m-%d}-{device.name}-{commit[:7]}"
+    if folder.exists() and not resume:
+        raise ValueError(f"{folder} exists; records are never overwritten: choose another folder, or resume.")
+    seed = secrets.randbits(32)
+    machine = Machine(device, {(p.n, p.k) for p in points}, seed, replays)
+    campaign = Campaign(
+        id=folder.name,
+        device=device.name,
+        **machine.describe(),
+        commit=commit,
+        dirty=dirty,
+        date=date.isoformat(timespec="seconds"),
+        command=shlex.join(["python", "-m", "skinny_gemm", *sys.argv[1:]]),
+        method={
+            "replays": replays,
+            "warm_up_replays": graphs.WARM_UP,
+            "graph_us": graphs.TARGET_US,
+            "rotation_over_l2": graphs.ROTATION,
+            "l2_bytes": device.l2_bytes,
+            "seeds": [seed],
+            "left_out": left_out,
+            "peers_absent": absent,
+        },
+    )
+    writer = CampaignWriter(folder, campaign, resume)
+    if resume:
+        method = writer.campaign.method
+        writer.update(method={**method, "seeds": [*method["seeds"], seed]})
+    deadline = None if seconds_budget is None else started + seconds_budget
+    with _reporter(progress) as report:
+        run_campaign(writer, points, machine, bounds, deadline, report)
+    return folder
+
+
+def git_commit() -> tuple[str, bool]:
+    """The commit of the source and whether the working tree differs from it; $SKINNY_GEMM_COMMIT overrides git."""
+    if given := os.environ.get(COMMIT_VARIABLE):
+        return given.removesuffix("-dirty"), given.endswith("-dirty")
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(Path(__file__).parent), *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True, timeout=30).stdout.strip()
+
+    try:
+        return git("rev-parse", "HEAD"), bool(git("status", "--porcelain"))
+    except (OSError, subprocess.SubprocessError):
+        return "unknown", True
+
+
+def _measure(writer: CampaignWriter, point: Point, machine: Machine) -> None:
+    try:
+        result = machine.measure(point)
+        writer.add(point, result.samples_us, result.relative_error, result.bytes)
+    except Exception as error:
+        writer.fail(point, sentence(error))
+        if machine.lost():
+            message = f"{point} killed the GPU context; resume {writer.folder} to go on without it."
+            raise RuntimeError(message) from error
+
+
+def _ceilings(writer: CampaignWriter, machine: Machine) -> None:
+    try:
+        writer.update(ceilings=machine.ceilings())
+    except Exception as error:
+        writer.update(method={**writer.campaign.method, "ceilings_failed": sentence(error)})
+        if machine.lost():
+            raise RuntimeError("Measuring the ceilings killed the GPU context.") from error
+
+
+def _bound_points(n: int, k: int, modes: Sequence[str], weights: str) -> list[Point]:
+    from . import bounds
+
+    streams = [Point("stream", n, k, 0, str(ring), mode, weights) for ring in bounds.RINGS for mode in modes]
+    floors = [Point("dependency-floor", n, k, 1, str(ctas), "chained", weights) for ctas in bounds.floor_ctas(n)]
+    return streams + (floors if "chained" in modes else [])
+
+
+def _peers(wanted: bool | Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """The peers to measure, and why the others of those wanted cannot run."""
+    from . import peers
+
+    if wanted is False:
+        return [], {}
+    reasons = peers.available()
+    names = list(reasons) if wanted is True else list(wanted)
+    return [p for p in names if reasons.get(p) is None], {p: reasons[p] for p in names if reasons.get(p)}
+
+
+def _peer_tactics(peer: str, problem: GemmProblem) -> list[str]:
+    from . import peers
+
+    return peers.tactics(peer, problem)
+
+
+def _campaigns_dir() -> Path:
+    from ..problem import data_dir
+
+    return data_dir() / "campaigns"
+
+
+@contextmanager
+def _reporter(wanted: bool):
+    """A progress function: bars on a terminal, a line now and then on anything else."""
+    if not wanted:
+        yield lambda what, done, total: None
+    elif sys.stderr.isatty():
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+        with Progress(*columns, console=Console(stderr=True)) as bars:
+            tasks = {}
+
+            def show(what: str, done: int, total: int) -> None:
+                if what not in tasks:
+                    tasks[what] = bars.add_task(what, total=total)
+                bars.update(tasks[what], completed=done)
+
+            yield show
+    else:
+        started = time.monotonic()
+
+        def line(what: str, done: int, total: int) -> None:
+            if done == total or done % max(1, total // 20) == 0:
+                print(f"{time.monotonic() - started:6.1f} s  {what} {done}/{total}", file=sys.stderr, flush=True)
+
+        yield line

@@ -1,0 +1,57 @@
+"""Clocks, power, temperature and throttling of the GPU, read through NVML and never changed."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+DROP = 0.95  #: a busy SM clock below this part of the campaign's highest flags the campaign
+
+_THROTTLES = {  # bits of nvmlDeviceGetCurrentClocksThrottleReasons that slow a busy GPU
+    0x4: "software power cap",
+    0x8: "hardware slowdown",
+    0x20: "software thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "hardware power brake",
+}
+
+
+class Nvml:
+    """Reads one GPU, named by its PCI bus id. ImportError or `pynvml.NVMLError` where NVML is not to be had."""
+
+    def __init__(self, bus_id: str):
+        import pynvml
+
+        pynvml.nvmlInit()
+        self.nvml = pynvml
+        self.gpu = pynvml.nvmlDeviceGetHandleByPciBusId(bus_id.encode())
+
+    def driver(self) -> str:
+        """The driver's version."""
+        version = self.nvml.nvmlSystemGetDriverVersion()
+        return version.decode() if isinstance(version, bytes) else version
+
+    def sample(self) -> dict[str, Any]:
+        """SM and memory clock (MHz), power (W), temperature (C), and what slows the GPU down just now."""
+        nvml, gpu = self.nvml, self.gpu
+        reasons = nvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu)
+        return {
+            "sm_mhz": nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM),
+            "memory_mhz": nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_MEM),
+            "power_w": round(nvml.nvmlDeviceGetPowerUsage(gpu) / 1000, 1),
+            "temperature_c": nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU),
+            "throttle": [name for bit, name in _THROTTLES.items() if reasons & bit],
+        }
+
+
+def summary(samples: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What the records keep: the samples (`when` is "before", "during" or "after") and whether the SM clock dropped.
+
+    `dropped`: while busy, the SM clock fell under 95 % of its highest value. `throttle`: every reason ever seen.
+    """
+    busy = [sample["sm_mhz"] for sample in samples if sample["when"] == "during"]
+    return {
+        "samples": list(samples),
+        "sm_mhz_low": min(busy, default=None),
+        "sm_mhz_high": max(busy, default=None),
+        "dropped": bool(busy) and min(busy) < DROP * max(busy),
+        "throttle": sorted({reason for sample in samples for reason in sample["throttle"]}),
+    }

@@ -1,0 +1,102 @@
+"""Timing by device events around the replays of a CUDA graph.
+
+A graph of many launches hides what the host needs to submit one, as decode does. Replays are enqueued back to back, an
+event between each two, so the GPU never waits for the host; a replay takes about `TARGET_US`, which makes the few
+microseconds between two graphs vanish.
+"""
+
+from collections.abc import Callable, Sequence
+from math import ceil
+
+from .records import WEIGHTS
+
+TARGET_US = 800.0
+REPLAYS = 25
+WARM_UP = 3
+ROTATION = 5  #: times the L2 that the weights of a cold rotation exceed
+
+Launch = Callable[[], None]  #: enqueues one launch on PyTorch's current stream
+
+
+def copies_for(weight_bytes: int, l2_bytes: int, weights: str = "cold") -> int:
+    """How many copies of a weight a graph rotates through: enough to exceed 5x L2 when cold, one when warm."""
+    if weights not in WEIGHTS:
+        raise ValueError(f"weights is {weights!r}, but must be one of {', '.join(WEIGHTS)}.")
+    return 1 if weights == "warm" else ROTATION * l2_bytes // weight_bytes + 1
+
+
+def check_rotation(launches: int, copies: int, weight_bytes: int, l2_bytes: int) -> None:
+    """AssertionError unless a graph of `launches` goes through all `copies` equally often and they exceed 5x L2."""
+    if copies * weight_bytes <= ROTATION * l2_bytes:
+        raise AssertionError(f"{copies} copies of {weight_bytes} B do not exceed {ROTATION}x the L2 of {l2_bytes} B.")
+    if launches < copies or launches % copies:
+        raise AssertionError(f"{launches} launches do not go equally often through {copies} copies.")
+
+
+def rounds_for(launches: int, expected_us: float) -> int:
+    """How often a graph repeats its launches, of about `expected_us` each, to last `TARGET_US`."""
+    return max(1, ceil(TARGET_US / (launches * expected_us)))
+
+
+class CudaGraphs:
+    """The real timer. Needs PyTorch with a GPU; every driver call is checked."""
+
+    def __init__(self):
+        import torch
+        from cuda.bindings import driver
+
+        from ..runtime.driver import check
+
+        self.torch, self.driver, self.check = torch, driver, check
+        self.stream = torch.cuda.Stream()
+        self.handle = driver.CUstream(self.stream.cuda_stream)
+
+    def time(
+        self, launches: Sequence[Launch], rounds: int = 1, replays: int = REPLAYS, during: Launch | None = None
+    ) -> list[float]:
+        """Microseconds per launch, one sample a replay, of a graph that holds `rounds` times `launches`.
+
+        `during` is called once while the replays run.
+        """
+        self.torch.cuda.synchronize()
+        with self.torch.cuda.stream(self.stream):
+            launches[0]()  # loads modules, creates handles, compiles: none of it belongs into a capture
+            self.torch.cuda.synchronize()
+            graph = self._instantiate(launches, rounds)
+            try:
+                events = [self.torch.cuda.Event(enable_timing=True) for _ in range(replays + 1)]
+                for _ in range(WARM_UP):
+                    self.check(self.driver.cuGraphLaunch(graph, self.handle))
+                events[0].record(self.stream)
+                for event in events[1:]:
+                    self.check(self.driver.cuGraphLaunch(graph, self.handle))
+                    event.record(self.stream)
+                if during:
+                    during()
+                self.torch.cuda.synchronize()
+            except BaseException:
+                self.driver.cuGraphExecDestroy(graph)  # unchecked: the first error is the one to report
+                raise
+            self.check(self.driver.cuGraphExecDestroy(graph))
+        scale = 1000 / (rounds * len(launches))
+        return [start.elapsed_time(end) * scale for start, end in zip(events, events[1:], strict=False)]
+
+    def _instantiate(self, launches: Sequence[Launch], rounds: int):
+        driver, check = self.driver, self.check
+        thread_local = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+        check(driver.cuStreamBeginCapture(self.handle, thread_local))
+        try:
+            for _ in range(rounds):
+                for launch in launches:
+                    launch()
+        except BaseException:
+            driver.cuStreamEndCapture(self.handle)  # give the stream back; the launch's own error is the one to report
+            raise
+        graph = check(driver.cuStreamEndCapture(self.handle))
+        try:
+            _, nodes = check(driver.cuGraphGetNodes(graph))
+            if nodes < rounds * len(launches):  # a library may split one call over several kernels
+                raise AssertionError(f"the graph has {nodes} nodes for {rounds * len(launches)} launches.")
+            return check(driver.cuGraphInstantiate(graph, 0))
+        finally:
+            check(driver.cuGraphDestroy(graph))

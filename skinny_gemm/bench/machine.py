@@ -1,0 +1,258 @@
+"""The GPU that a campaign runs on: compiles, prepares buffers, times a point and checks its result.
+
+Per shape one set of buffers, filled with fresh random numbers: enough copies of the weight to exceed 5x L2, x for the
+largest M (a smaller M uses its first rows), and an FP64 reference of every copy. Launch i of a graph multiplies the
+same x with copy i and writes output i; outputs are NaN before a point is timed and are compared with the reference
+afterwards.
+
+"isolated" launches without the PDL attribute, "chained" with it. Both launch the same binary, compiled with PDL:
+without the attribute `griddepcontrol` does nothing. In a chain x is the same buffer for every launch; the wait for the
+previous kernel is the same as if that one had written it.
+"""
+
+import functools
+import os
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from math import nan
+from multiprocessing import get_context
+
+from ..artifact import CompiledKernel
+from ..device import Device
+from ..problem import BF16_BYTES, GemmProblem
+from ..tactics import KERNELS, Tactic
+from . import bounds, clocks, graphs, peers
+from .graphs import Launch
+from .records import BOUNDS, Point
+
+ERROR_LIMIT = 4e-3  #: relative Frobenius error that a BF16 result may have
+MAX_M = 32  #: rows of x that the buffers of a shape hold
+Progress = Callable[[str, int, int], None]  #: (what, done, of how many)
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Samples in microseconds per launch, the result's error (NaN for a bound), the bytes that a launch must move."""
+
+    samples_us: list[float]
+    relative_error: float
+    bytes: int
+
+
+@dataclass
+class Buffers:
+    """The tensors of one shape; `copies` weights `[copies, N, K]`, x `[M, K]`, FP64 reference `[copies, M, N]`."""
+
+    weights: object
+    x: object
+    reference: object = field(repr=False)
+
+    def error(self, outs) -> float:
+        """The worst copy's relative Frobenius error of `outs` `[copies, M, N]`; NaN if an element was not written."""
+        expected = self.reference[:, : outs.shape[1]]
+        difference = (outs.double() - expected).flatten(1).norm(dim=1)
+        return (difference / expected.flatten(1).norm(dim=1)).max().item()
+
+
+class Machine:
+    """Measures points on `device`. `timer` and `run` are replaced in tests; so is `torch_device`.
+
+    `run(compiled, arguments, pdl)` enqueues one launch on PyTorch's current stream.
+    """
+
+    def __init__(
+        self, device: Device, shapes: Iterable[tuple[int, int]], seed: int, replays: int = graphs.REPLAYS,
+        timer=None, run=None, torch_device: str = "cuda",
+    ):  # fmt: skip
+        import torch
+
+        from ..runtime import launch
+
+        self.device, self.replays, self.torch_device = device, replays, torch_device
+        self.timer = timer or graphs.CudaGraphs()
+        self.run = run or (lambda compiled, arguments, pdl: launch(compiled, arguments, pdl=pdl))
+        self.compiled: dict[tuple, CompiledKernel] = {}
+        self.clock_samples: list[dict] = []
+        self._sampled = self._shape = self._latest = None
+        self._nvml = self._open_nvml() if torch_device == "cuda" else None
+        self._random = torch.Generator(torch_device).manual_seed(seed)
+        largest = max(graphs.copies_for(b, device.l2_bytes) * b for b in (BF16_BYTES * n * k for n, k in shapes))
+        if torch_device == "cuda":
+            largest = max(largest, bounds.ASYMPTOTE_BYTES)
+        self.pool = self._normal(largest // BF16_BYTES + bounds.SLACK_BYTES)
+
+    def describe(self) -> dict[str, str]:
+        """GPU name and versions, as `Campaign` names them."""
+        import torch
+
+        from ..runtime.compile import dsl_version
+
+        return {
+            "gpu": torch.cuda.get_device_name(0),
+            "driver": self._nvml.driver() if self._nvml else "unknown",
+            "cuda": str(torch.version.cuda),
+            "torch": torch.__version__,
+            "dsl": dsl_version(),
+        }
+
+    def prepare(self, points: Sequence[Point], progress: Progress) -> dict[Point, str]:
+        """Compiles what `points` need, on every core; returns the reason of each point that cannot be compiled."""
+        jobs = {}
+        for point in points:
+            if point.kernel in KERNELS:
+                jobs.setdefault((point.kernel, point.tactic, point.n, point.k), []).append(point)
+        wrong = {}
+        if jobs:
+            workers = min(os.cpu_count() or 1, len(jobs))
+            pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
+            try:
+                futures = {pool.submit(_compile, *job, self.device.arch): job for job in jobs}
+                for done, future in enumerate(as_completed(futures), 1):
+                    job = futures[future]
+                    try:
+                        self.compiled[job] = future.result()
+                    except Exception as error:
+                        wrong |= dict.fromkeys(jobs[job], f"does not compile: {sentence(error)}")
+                    progress("compile", done, len(jobs))
+            finally:
+                pool.shutdown(cancel_futures=True)  # an interrupt does not wait for what has not begun
+        return wrong
+
+    def measure(self, point: Point) -> Measurement:
+        """Times one point and checks its result. ValueError if the result is wrong."""
+        if point.kernel in BOUNDS:
+            return self._measure_bound(point)
+        problem = GemmProblem(point.m, point.n, point.k)
+        buffers = self._buffers(point.n, point.k)
+        copies = graphs.copies_for(problem.weight_bytes, self.device.l2_bytes, point.weights)
+        weights, x = buffers.weights[:copies], buffers.x[: point.m]
+        outs = x.new_full((copies, point.m, point.n), nan)
+        launches = self._launches(point, problem, x, weights, outs)
+        samples = self._time(point, launches, problem.weight_bytes)
+        error = Buffers(weights, x, buffers.reference[:copies]).error(outs)
+        if not error < ERROR_LIMIT:
+            raise ValueError(f"wrong result: relative error {error:.2e}, the limit is {ERROR_LIMIT:.0e}")
+        return Measurement(samples, error, problem.bytes)
+
+    def ceilings(self) -> dict[str, float]:
+        """The device's ceilings, see `bounds.ceilings`."""
+        return bounds.ceilings(
+            lambda launches, rounds: self.timer.time(launches, rounds, self.replays), self.run, self._probe, self.pool
+        )
+
+    def sample_clocks(self, when: str, point: Point | None = None) -> None:
+        """Notes clocks, power and temperature, as far as NVML tells them."""
+        if self._nvml:
+            where = {} if point is None else {"n": point.n, "k": point.k, "m": point.m}
+            try:
+                self.clock_samples.append({"when": when, **where, **self._nvml.sample()})
+            except Exception as error:  # never a reason to lose a measurement; the records say what is missing
+                self._without_nvml(error)
+
+    def lost(self) -> bool:
+        """Whether the GPU context died: after some errors nothing more can run in this process."""
+        import torch
+
+        try:
+            if self.torch_device == "cuda":
+                torch.cuda.synchronize()
+        except Exception:
+            return True
+        return False
+
+    def _launches(self, point: Point, problem: GemmProblem, x, weights, outs) -> list[Launch]:
+        from ..runtime import bind
+
+        pdl = point.mode == "chained"
+        if point.kernel in peers.PEERS:
+            return peers.launches(point.kernel, point.tactic, x, weights, outs, pdl)
+        tactic: Tactic = KERNELS[point.kernel].parse(point.tactic)
+        compiled = self.compiled[point.kernel, point.tactic, point.n, point.k]
+        bound = [bind(compiled, tactic, x, weight, out) for weight, out in zip(weights, outs, strict=True)]
+        return [functools.partial(self.run, compiled, arguments, pdl) for arguments in bound]
+
+    def _measure_bound(self, point: Point) -> Measurement:
+        from ..kernels.probes import DependencyFloor, Ring, Stream
+
+        pdl = point.mode == "chained"
+        if point.kernel == "stream":
+            ring = Ring.parse(point.tactic)
+            size = BF16_BYTES * point.n * point.k
+            copies = graphs.copies_for(size, self.device.l2_bytes, point.weights)
+            weights = self._weights(point.n, point.k)[:copies]
+            launches = bounds.stream(self.run, self._probe(Stream(ring)), ring, weights, size, pdl)
+            return Measurement(self._time(point, launches, size), nan, size)
+        x = self.pool[: point.m * point.k]
+        launches = bounds.dependency_floor(self.run, self._probe(DependencyFloor()), int(point.tactic), x, pdl)
+        samples = self.timer.time(launches, graphs.rounds_for(1, expected_us=2.0), self.replays)
+        return Measurement(samples, nan, BF16_BYTES * x.numel())
+
+    def _time(self, point: Point, launches: list[Launch], weight_bytes: int) -> list[float]:
+        rounds = graphs.rounds_for(len(launches), expected_us=1.5 + weight_bytes / 4.5e6)
+        if point.weights == "cold":
+            total = rounds * len(launches)
+            copies = graphs.copies_for(weight_bytes, self.device.l2_bytes)
+            graphs.check_rotation(total, copies, weight_bytes, self.device.l2_bytes)
+        group = (point.n, point.k, point.m)
+        during = None
+        if group != self._sampled:  # once for each problem is enough, and keeps the file small
+            self._sampled = group
+            during = functools.partial(self.sample_clocks, "during", point)
+        return self.timer.time(launches, rounds, self.replays, during)
+
+    def _weights(self, n: int, k: int):
+        copies = graphs.copies_for(BF16_BYTES * n * k, self.device.l2_bytes)
+        return self.pool[: copies * n * k].view(copies, n, k)
+
+    def _buffers(self, n: int, k: int) -> Buffers:
+        """The buffers of a shape; those of the latest one are kept, since points come shape by shape."""
+        import torch
+
+        if self._shape != (n, k):
+            self._shape, self._latest = (n, k), None  # frees the previous reference first
+            weights = self._weights(n, k)
+            x = self._normal(MAX_M * k).view(MAX_M, k)
+            reference = torch.stack([x.double() @ weight.double().t() for weight in weights])
+            self._latest = Buffers(weights, x, reference)
+        return self._latest
+
+    def _normal(self, count: int):
+        import torch
+
+        return torch.empty(count, dtype=torch.bfloat16, device=self.torch_device).normal_(generator=self._random)
+
+    def _probe(self, probe) -> CompiledKernel:
+        from ..kernels.probes import compile_probe
+
+        key = (type(probe).__name__, *map(str, vars(probe).values()))
+        if key not in self.compiled:
+            self.compiled[key] = compile_probe(probe, self.device.arch)
+        return self.compiled[key]
+
+    def _open_nvml(self):
+        from cuda.bindings import driver
+
+        from ..runtime.driver import check
+
+        bus_id = check(driver.cuDeviceGetPCIBusId(32, check(driver.cuDeviceGet(0))))
+        try:
+            return clocks.Nvml(bus_id.split(b"\0")[0].decode())
+        except Exception as error:  # a container without NVML can still measure; the records say so
+            return self._without_nvml(error)
+
+    def _without_nvml(self, error: Exception) -> None:
+        self.clock_samples.append({"when": "never", "throttle": [], "error": sentence(error)})
+        self._nvml = None
+
+
+def sentence(error: BaseException) -> str:
+    """An exception in one line of words."""
+    text = " ".join(str(error).split())[:400]
+    return text if isinstance(error, ValueError) and text else f"{type(error).__name__}: {text}".rstrip(": ")
+
+
+def _compile(kernel: str, tactic: str, n: int, k: int, arch: str) -> CompiledKernel:
+    from ..runtime import compile_kernel
+
+    return compile_kernel(KERNELS[kernel].parse(tactic), n, k, arch, pdl=True)

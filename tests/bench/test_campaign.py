@@ -1,0 +1,238 @@
+"""Planning and running a campaign, with a fake machine.
+
+Properties: a plan holds every problem once, with tactics that are legal and near the default; an interrupt, a crash or
+a full budget loses nothing and a resumed run measures exactly the rest; one failure stays one failure; bad arguments
+and a host without a GPU are one sentence.
+"""
+
+import math
+
+import pytest
+
+from skinny_gemm import device
+from skinny_gemm.bench import campaign, grids, records
+from skinny_gemm.bench.machine import Measurement
+from skinny_gemm.bench.records import Campaign, CampaignWriter, Point
+from skinny_gemm.problem import GemmProblem, shapes
+from skinny_gemm.tactics import KERNELS
+
+H200 = device.get("h200")
+
+
+class FakeMachine:
+    """Answers instantly; `faults` maps a point to the exception that measuring it raises."""
+
+    def __init__(self, faults=None, uncompilable=(), dead_after=None):
+        self.faults, self.uncompilable, self.dead_after = faults or {}, set(uncompilable), dead_after
+        self.measured, self.clock_samples, self.dead, self.ceilings_measured = [], [], False, 0
+
+    def prepare(self, points, progress):
+        return {point: "does not compile: no luck" for point in points if point in self.uncompilable}
+
+    def measure(self, point):
+        if point == self.dead_after:
+            self.dead = True
+        if point in self.faults:
+            raise self.faults[point]
+        self.measured.append(point)
+        error = math.nan if point.kernel in records.BOUNDS else 0.0017
+        return Measurement([10.0 + 0.01 * i for i in range(25)], error, 1000)
+
+    def ceilings(self):
+        self.ceilings_measured += 1
+        return {"hbm_read_tbs": 4.5}
+
+    def sample_clocks(self, when, point=None):
+        self.clock_samples.append({"when": when, "sm_mhz": 1980, "throttle": []})
+
+    def lost(self):
+        return self.dead
+
+
+@pytest.fixture
+def points():
+    found, _ = campaign.plan("warp-splitk", [(2112, 7168), (896, 7168)], [1, 8], H200, peers=["cublas"], bounds=True)
+    return found
+
+
+def writer(tmp_path, resume=False):
+    meta = Campaign(
+        id="c1", device="h200", gpu="fake", driver="", cuda="", torch="", dsl="", commit="abc", dirty=False,
+        date="2026-01-01T00:00:00+00:00", command="bench",
+    )  # fmt: skip
+    return CampaignWriter(tmp_path / "campaigns" / "c1", meta, resume)
+
+
+def recorded(tmp_path):
+    return [records.Record(**row).point for row in records.load(tmp_path).to_dict("records")]
+
+
+def test_a_campaign_measures_every_point_once_in_order(tmp_path, points):
+    machine = FakeMachine()
+    campaign.run_campaign(writer(tmp_path), points, machine, ceilings=True)
+    assert machine.measured == points == recorded(tmp_path)
+    done = records.campaigns(tmp_path)["c1"]
+    assert done.complete and done.ceilings == {"hbm_read_tbs": 4.5} and not done.failures
+    assert [sample["when"] for sample in done.clocks["samples"]] == ["before", "after"]
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
+def test_an_interrupt_keeps_what_it_has_and_resume_does_the_rest(tmp_path, points, stop):
+    machine = FakeMachine({points[len(points) // 2]: stop()})
+    with pytest.raises(stop):
+        campaign.run_campaign(writer(tmp_path), points, machine, ceilings=True)
+    assert recorded(tmp_path) == machine.measured and not records.campaigns(tmp_path)["c1"].complete
+    rest = FakeMachine()
+    campaign.run_campaign(writer(tmp_path, resume=True), points, rest, ceilings=True)
+    assert machine.measured + rest.measured == points == recorded(tmp_path)
+    assert rest.ceilings_measured == 0 and records.campaigns(tmp_path)["c1"].complete
+
+
+def test_failures_are_recorded_in_words_and_cost_only_their_point(tmp_path, points):
+    machine = FakeMachine({points[3]: ValueError("wrong result: 0.3")}, uncompilable=[points[5]])
+    campaign.run_campaign(writer(tmp_path), points, machine)
+    assert recorded(tmp_path) == [p for i, p in enumerate(points) if i not in (3, 5)]
+    failures = {records._failed_point(f): f["reason"] for f in records.campaigns(tmp_path)["c1"].failures}
+    assert failures == {points[3]: "wrong result: 0.3", points[5]: "does not compile: no luck"}
+
+
+def test_a_dead_context_stops_the_run_and_resume_skips_the_culprit(tmp_path, points):
+    culprit = points[4]
+    machine = FakeMachine({culprit: RuntimeError("illegal address")}, dead_after=culprit)
+    with pytest.raises(RuntimeError, match="killed the GPU context"):
+        campaign.run_campaign(writer(tmp_path), points, machine)
+    assert recorded(tmp_path) == points[:4]
+    rest = FakeMachine()
+    campaign.run_campaign(writer(tmp_path, resume=True), points, rest)
+    assert rest.measured == points[5:]
+
+
+def test_ceilings_that_fail_are_noted_and_cost_nothing_else(tmp_path, points):
+    class NoCeilings(FakeMachine):
+        def ceilings(self):
+            raise RuntimeError("out of memory")
+
+    campaign.run_campaign(writer(tmp_path), points, NoCeilings(), ceilings=True)
+    assert recorded(tmp_path) == points
+    assert records.campaigns(tmp_path)["c1"].method["ceilings_failed"] == "RuntimeError: out of memory"
+
+
+def test_the_budget_ends_a_run_incomplete(tmp_path, points):
+    clock = iter(range(1000))
+    machine = FakeMachine()
+    campaign.run_campaign(writer(tmp_path), points, machine, deadline=8, now=lambda: next(clock))
+    assert 0 < len(machine.measured) < len(points) and recorded(tmp_path) == machine.measured
+    assert not records.campaigns(tmp_path)["c1"].complete
+
+
+def test_rows_are_saved_while_the_campaign_runs(tmp_path, points):
+    """What a SIGKILL would leave: the files as they are seen from inside a measurement."""
+    seen = []
+
+    class Watching(FakeMachine):
+        def measure(self, point):
+            seen.append(len(recorded(tmp_path)))
+            return super().measure(point)
+
+    clock = iter(range(0, 100000, 6))  # every look at the clock is more than SAVE_EVERY_S later
+    campaign.run_campaign(writer(tmp_path), points, Watching(), now=lambda: next(clock))
+    assert seen == list(range(len(points)))
+
+
+def test_a_plan_has_no_duplicates_and_only_legal_tactics():
+    every = [(shape.n, shape.k) for shape in shapes() if shape.parallel == "TP8"]
+    points, left_out = campaign.plan(
+        "warp-splitk", every, campaign.MS, H200, "coarse", peers=["cublas", "triton"], bounds=True
+    )
+    assert len(points) == len(set(points))
+    measured = {(p.n, p.k, p.m) for p in points if p.kernel == "warp-splitk"}
+    for n, k in set(every):
+        for m in campaign.MS:
+            assert ((n, k, m) in measured) != any(s.startswith(f"{n}x{k} M={m}:") for s in left_out)
+    for point in points:
+        if point.kernel == "warp-splitk":
+            tactic = KERNELS["warp-splitk"].parse(point.tactic)
+            assert tactic.why_not(GemmProblem(point.m, point.n, point.k), H200) is None
+    order = list(dict.fromkeys((p.n, p.k) for p in points))
+    assert [(p.n, p.k) for p in points] == sorted(((p.n, p.k) for p in points), key=order.index)  # shape by shape
+
+
+def test_the_coarse_grid_is_small_and_contains_the_default():
+    for shape in shapes():
+        for m in campaign.MS:
+            problem = GemmProblem(m, shape.n, shape.k)
+            try:
+                default = KERNELS["warp-splitk"].default(problem, H200)
+            except ValueError:
+                continue
+            grid = grids.select("warp-splitk", problem, H200, "coarse")
+            assert default in grid and len(grid) <= 24 and len(set(grid)) == len(grid)
+
+
+def test_a_kernel_without_a_grid_gets_the_neighbours_of_its_default():
+    problem = GemmProblem(8, 2112, 7168)
+    default = KERNELS["warp-splitk"].default(problem, H200)
+    for tactic in grids._neighbours(default, problem, H200):
+        assert sum(a != b for a, b in zip(str(tactic).split(","), str(default).split(","), strict=True)) <= 1
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"kernel": "nope"}, "unknown kernel 'nope'"),
+        ({"modes": ["warm"]}, "mode is 'warm', but must be one of isolated, chained"),
+        ({"peers": ["mkl"]}, "peer is 'mkl'"),
+        ({"weights": "hot"}, "weights is 'hot', but must be one of cold, warm"),
+        ({"tactics": "all"}, "tactics is 'all'"),
+        ({"tactics": ["16,8"]}, "16,8"),
+        ({"ms": [0]}, "m is 0"),
+    ],
+)
+def test_bad_arguments_are_one_sentence(change, complaint):
+    arguments = {"kernel": "warp-splitk", "shapes": [(2112, 7168)], "ms": [1], "device": H200}
+    with pytest.raises(ValueError, match=complaint):
+        campaign.plan(**{**arguments, **change})
+
+
+def test_an_unsupported_shape_is_left_out_with_its_reason():
+    points, left_out = campaign.plan("warp-splitk", [(7168, 2112), (128, 2880)], [1], H200, bounds=True)
+    assert points == [] and all("K = " in sentence for sentence in left_out) and len(left_out) == 2
+
+
+def test_bench_without_a_gpu_is_one_sentence(monkeypatch, tmp_path):
+    monkeypatch.setattr(device, "current", lambda: None)
+    with pytest.raises(ValueError, match="no CUDA GPU is visible"):
+        campaign.bench("warp-splitk", [(2112, 7168)], out=tmp_path / "c")
+    with pytest.raises(ValueError, match="name the campaign's folder"):
+        campaign.bench("warp-splitk", [(2112, 7168)], resume=True)
+
+
+def test_bench_refuses_an_existing_folder_before_it_touches_the_gpu(monkeypatch, tmp_path):
+    monkeypatch.setattr(device, "current", lambda: H200)
+    with pytest.raises(ValueError, match="never overwritten"):
+        campaign.bench("warp-splitk", [(2112, 7168)], out=tmp_path, peers=False)
+
+
+def test_the_commit_can_be_given_where_there_is_no_git(monkeypatch):
+    monkeypatch.setenv(campaign.COMMIT_VARIABLE, "abc-dirty")
+    assert campaign.git_commit() == ("abc", True)
+    monkeypatch.setenv(campaign.COMMIT_VARIABLE, "abc")
+    assert campaign.git_commit() == ("abc", False)
+
+
+def test_a_dropped_clock_flags_the_campaign():
+    from skinny_gemm.bench.clocks import summary
+
+    def sample(mhz, when="during", throttle=()):
+        return {"when": when, "sm_mhz": mhz, "throttle": list(throttle)}
+
+    assert not summary([sample(345, "before"), sample(1980), sample(1965)])["dropped"]
+    slow = summary([sample(1980), sample(1700, throttle=["hardware slowdown"])])
+    assert slow["dropped"] and slow["throttle"] == ["hardware slowdown"] and slow["sm_mhz_low"] == 1700
+    assert summary([])["dropped"] is False
+
+
+def test_point_reads_as_a_sentence():
+    assert str(Point("warp-splitk", 64, 128, 8, "16,8,128,1,1")) == (
+        "warp-splitk [16,8,128,1,1] 64x128 M=8 chained cold"
+    )
