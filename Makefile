@@ -50,7 +50,7 @@ $(INSTALLED): $(MISSING)
 	@test -x $(BIN)/python || $(PYTHON) -m venv --clear .venv
 	@# Without an NVIDIA driver PyTorch's own index has a build with no CUDA in it, gigabytes smaller. Where that index is
 	@# out of reach the next step takes what pip's default index has.
-	@test -e /proc/driver/nvidia/version || $(BIN)/python -m pip install --quiet --disable-pip-version-check \
+	@test -e /proc/driver/nvidia/version || command -v nvidia-smi >/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check \
 		--retries 0 --timeout 10 --no-deps --index-url https://download.pytorch.org/whl/cpu \
 		--constraint requirements.lock torch 2>/dev/null \
 		|| echo "PyTorch's CPU index is out of reach: taking PyTorch from the default index"

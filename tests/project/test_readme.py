@@ -1,0 +1,37 @@
+"""What the README names is there: files, make targets, and the commands that CI runs."""
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text()
+
+
+def test_every_link_leads_to_a_file():
+    links = re.findall(r"\]\(([^)#:]+)\)", README)
+    assert len(links) > 5
+    assert [link for link in links if not (ROOT / link).is_file()] == []
+
+
+def test_every_folder_and_module_exists():
+    paths = re.findall(r"^\| `([^`]+)`(?:, `([^`]+)`)? \|", README.partition("## Where things are")[2], re.MULTILINE)
+    named = [name for row in paths for name in row if name]
+    assert len(named) > 10
+    assert [n for n in named if not (ROOT / n).exists() and not (ROOT / "skinny_gemm" / n).exists()] == []
+
+
+def test_every_make_target_exists():
+    targets = set(re.findall(r"\bmake ([a-z-]+)", README))
+    makefile = (ROOT / "Makefile").read_text()
+    assert {"lab", "test"} <= targets
+    assert [t for t in targets if not re.search(rf"^{t}:", makefile, re.MULTILINE)] == []
+
+
+def test_the_readme_opens_with_a_picture_and_the_two_commands():
+    opening = README.split("\n## ")[0]
+    assert opening.startswith("![")
+    assert "\n    make lab" in opening and "\n    make test" in opening
+
+
+def test_ci_runs_the_command_of_the_readme():
+    assert re.search(r"^make test$", (ROOT / ".ci" / "run").read_text(), re.MULTILINE)
