@@ -18,9 +18,11 @@ from .errors import (
 )
 from .run import Result, run
 from .schedules import Adversarial, InOrder, adversarial, in_order
+from .trace import Trace, bytes_by_space, global_accesses, shared_accesses, timeline
 
 __all__ = [
     "Adversarial", "BarrierError", "DeadlockError", "DivergenceError", "InOrder", "InterpreterError",
-    "MemoryAccessError", "PoisonError", "PtxSyntaxError", "ReadOnlyError", "Result", "UnsupportedInstruction",
-    "adversarial", "in_order", "run",
+    "MemoryAccessError", "PoisonError", "PtxSyntaxError", "ReadOnlyError", "Result", "Trace",
+    "UnsupportedInstruction", "adversarial", "bytes_by_space", "global_accesses", "in_order", "run", "shared_accesses",
+    "timeline",
 ]  # fmt: skip

@@ -75,7 +75,7 @@ class Generator:
 
     def compile(self, text):
         names = {}
-        exec(compile(text, "<ptx>", "exec"), self.names, names)  # noqa: S102: the text is ours
+        exec(compile(text, "<ptx>", "exec"), self.names, names)
         return names
 
     # Blocks
@@ -120,8 +120,14 @@ class Generator:
         if self.fusion:
             self.out += self.fusion.before(ins)
         self.mask, self.ins = self.mask_of(ins), ins
-        if self.traced and self.traced(ins):
+        traced = self.traced is not None and self.traced(ins)
+        if traced and "mbarrier" not in ins.op:
             self.trace(ins)
+        self.handle(ins, base)
+        if traced and "mbarrier" in ins.op:  # afterwards: the table shows what the event made of the barrier
+            self.trace(ins)
+
+    def handle(self, ins: Instruction, base: str):
         if base in NO_EFFECT or (base == "bar" and ins.op[1] == "warp"):
             return
         handler = getattr(self, "op_" + base, None)
@@ -143,7 +149,10 @@ class Generator:
 
     def trace(self, ins):
         address = next((o for o in ins.operands if isinstance(o, Address) and not isinstance(o.base, str)), None)
-        where = self.address(address) if address else "None"
+        wide = "global" in ins.op and ins.op[0] != "cp"
+        where = self.address(address, 64 if wide else 32) if address else "None"
+        if ins.op[:2] == ("cp", "async") and len(ins.operands) > 1:
+            self.out.append(f"g.trace_source({ins.index}, {self.mask}, {self.address(ins.operands[1], 64)})")
         self.out.append(f"g.trace({ins.index}, {self.mask}, {where})")
 
     # Operands
@@ -531,7 +540,8 @@ class Generator:
                 return
         self.out.append(f"g.converged({ins.index}, {self.constant(0xFFFFFFFF, 'u4')}, {self.mask})")
         left, right = (
-            f"ops.fragment(({', '.join(self.value(r, 'b32') for r in x.items)},), {rows})" for x, rows in ((a, 16), (b, 8))
+            f"ops.fragment(({', '.join(self.value(r, 'b32') for r in x.items)},), {rows})"
+            for x, rows in ((a, 16), (b, 8))
         )
         acc = ", ".join(self.local_name(r.name) if isinstance(r, Reg) else self.value(r, "b32") for r in c.items)
         self.counter += 1

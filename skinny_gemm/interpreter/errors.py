@@ -1,4 +1,4 @@
-"""What can go wrong in an interpreted kernel, one class per kind; every message is one sentence that names the place."""
+"""What can go wrong in an interpreted kernel, one class per kind. A message is one sentence that names the place."""
 
 
 class InterpreterError(Exception):

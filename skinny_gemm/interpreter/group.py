@@ -96,7 +96,7 @@ class Group:
     # Messages
 
     def spot(self, index: int, shape, flat: int) -> str:
-        """"`text` (PTX line n), CTA (x, y, z), warp w, lane l" of the flat index into an array of `shape`."""
+        """Instruction, PTX line, CTA, warp and lane of the flat index into an array of `shape`."""
         row, warp, lane = (int(i) for i in np.unravel_index(flat, shape))
         machine, ins = self.machine, self.machine.code[index]
         cta = tuple(int(x) for x in machine.ctas[self.rows[row] // machine.fills])
@@ -144,8 +144,10 @@ class Group:
         """Element indices of `addresses` in a CTA's shared memory, after checking bounds and alignment."""
         low, high = int(addresses.min()), int(addresses.max())
         end = self.machine.shared_end
-        if low < SHARED_BASE or high + width > end or (
-            width > 1 and int(np.bitwise_or.reduce(addresses, axis=None)) & (width - 1)
+        if (
+            low < SHARED_BASE
+            or high + width > end
+            or (width > 1 and int(np.bitwise_or.reduce(addresses, axis=None)) & (width - 1))
         ):
             self.shared_fault(index, addresses, width)
         return (addresses >> SHIFT[width]).astype(np.int64)
@@ -334,7 +336,7 @@ class Group:
 
     def barriers(self, index, addresses, mask, create=False):
         """[(barrier, rows, lanes per row)] of the mbarriers that the active lanes address."""
-        machine, lanes = self.machine, ops.WARP * len(self.warps)
+        lanes = ops.WARP * len(self.warps)
         if addresses.size == 1:
             if mask is None:
                 count = lanes
@@ -410,8 +412,15 @@ class Group:
     def dependency_wait(self):
         self.depends = True
 
+    def trace_source(self, index, mask, addresses):
+        self.machine.trace.source = addresses
+
     def trace(self, index, mask, addresses):
-        self.machine.trace.record(self, index, mask, addresses)
+        trace, machine = self.machine.trace, self.machine
+        barrier = None
+        if addresses is not None and addresses.size == 1:
+            barrier = machine.barrier(int(addresses[0, 0, 0]))
+        trace.record(self, machine.code[index], "execute", mask, addresses, barrier)
 
 
 def land(group, rows, warps, copies):

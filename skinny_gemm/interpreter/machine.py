@@ -8,7 +8,7 @@ import numpy as np
 
 from . import ops
 from .barriers import MBarrier, NamedBarrier
-from .errors import BarrierError, DeadlockError, DivergenceError, PoisonError
+from .errors import BarrierError, DeadlockError, DivergenceError
 from .flow import EXIT
 from .group import Group, land
 from .memory import DTYPES
@@ -139,6 +139,8 @@ class Machine:
         land(stand_in, batch.rows, batch.warps, batch.copies)
         for barrier, rows, count in batch.arrivals:
             stand_in.arrive_at(batch.index, barrier, rows, count)
+            if self.trace is not None and self.trace.wants(self.code[batch.index]):
+                self.trace.record(stand_in, self.code[batch.index], "land", None, None, barrier)
         self.changed()
 
     def advance(self, group):
@@ -193,7 +195,7 @@ class Machine:
         return True
 
     def split(self, group, chosen, here, there):
-        """Replaces a group by parts: (CTA, warp) pairs in the bool array `chosen` go to block `here`, others `there`."""
+        """Replaces a group by parts: the (CTA, warp) pairs in `chosen` go to block `here`, the others `there`."""
         chosen = np.broadcast_to(chosen, (len(group.rows), len(group.warps)))
         patterns, which = np.unique(chosen, axis=1, return_inverse=True)
         at = self.groups.index(group)
@@ -251,7 +253,10 @@ class Machine:
         ins = self.code[block.start]
         if ins.guard is not None:
             raise DivergenceError(f"PTX line {ins.line}: a guard on {ins.text!r}, which blocks, is not supported.")
+        first = group.waiting is None
         ready = self.bar(group, ins) if ins.op[0] in ("bar", "barrier") else self.try_wait(group, ins)
+        if self.trace is not None and self.trace.wants(ins) and (ready is True or first):
+            self.trace.record(group, ins, "pass" if ready is True else "wait", None, None, group.waiting[1])
         if ready is True:
             self.executed += group.count
             group.waiting = group.opened = None
@@ -329,8 +334,8 @@ class Machine:
             row = int(group.rows[0])
             who = f"CTA {tuple(int(x) for x in self.ctas[row // self.fills])} warps {group.warps.tolist()}"
             if isinstance(barrier, NamedBarrier):
-                missing = int(barrier.count[row] - barrier.arrived[row])
-                what = f"named barrier {barrier.number}, where {missing} of {int(barrier.count[row])} threads are missing"
+                count, missing = int(barrier.count[row]), int(barrier.count[row] - barrier.arrived[row])
+                what = f"named barrier {barrier.number}, where {missing} of {count} threads are missing"
             else:
                 what = (
                     f"the mbarrier at shared address {barrier.address - SHARED_BASE} for the phase of parity {parity}: "
@@ -355,6 +360,3 @@ class Machine:
         if not lines:
             return "no instruction with this literal address arrives there"
         return f"arrivals are at PTX line{'s' if len(lines) > 1 else ''} {', '.join(map(str, lines[:8]))}"
-
-
-__all__ = ["FILLS", "Machine", "PoisonError"]

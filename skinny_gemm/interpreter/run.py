@@ -122,9 +122,9 @@ class _Reporter:
 @lru_cache(maxsize=64)
 def _flow_of(ptx: str, entry: str):
     kernels = parser.parse(ptx)
-    if entry not in kernels:
+    if entry not in kernels and len(kernels) > 1:
         raise ValueError(f"entry {entry!r} is not in the PTX, which has {', '.join(kernels)}.")
-    return flow.analyse(kernels[entry])
+    return flow.analyse(kernels.get(entry) or next(iter(kernels.values())))  # the text may shorten a mangled name
 
 
 @lru_cache(maxsize=64)
@@ -150,7 +150,8 @@ def bind(compiled, arguments, kernel, checks):
     for declared, spec, value in zip(kernel.parameters, compiled.parameters, arguments.values, strict=True):
         if spec.kind != "pointer":
             bits = 8 * declared.size
-            if isinstance(value, bool) or not isinstance(value, int | np.integer) or not -(1 << bits - 1) <= value < 1 << bits:
+            integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
+            if not integer or not -(1 << bits - 1) <= value < 1 << bits:
                 raise ValueError(f"{spec.name} is {value!r}; it must be an integer of {bits} bits.")
             numbers = [int(value) & (1 << bits) - 1]
         elif value is None:
