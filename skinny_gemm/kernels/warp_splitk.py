@@ -109,6 +109,8 @@ class WarpSplitK:
                 self.load_activations(tile, activations, sB.toint(), m - first_token, loader)
                 cute.arch.cp_async_mbarrier_arrive_noinc(full + tile % t.stages)
 
+    kernel.set_name_prefix("warp_splitk", remove_cutlass_symbol=True, keep_mangled_name=False)
+
     @cute.jit
     def wait_empty(self, empty, tile: cutlass.Constexpr):
         """Waits until the compute warps have drained the stage that `tile` reuses; the first pass never waits."""

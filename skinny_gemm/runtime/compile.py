@@ -8,6 +8,7 @@ import functools
 import hashlib
 import importlib
 import importlib.metadata
+import tempfile
 import threading
 from pathlib import Path
 
@@ -75,23 +76,19 @@ def compile_jit(
         else integers[p.kind](1)
         for p in parameters
     ]
-    import tempfile
-
     # The DSL passes PTX and cubin through files whose names omit the tactic: a directory of its own for each call.
     with _compiler_lock, tempfile.TemporaryDirectory() as directory:
         options = cute.GPUArch(arch), cute.KeepPTX(True), cute.KeepCUBIN(True), DumpDir(directory)
         result = cute.compile[options](function, *arguments)
         (entry,) = result.kernel_info
         ptx, cubin = result.__ptx__, result.__cubin__
-    # One short name instead of the DSL's, which spells out every argument type in each parameter's name.
-    name = kernel.replace("-", "_")
     if faults := sass.misencoded_copies(cubin) if "cache_hint" in ptx else []:
         raise ValueError(f"the assembler mis-encoded {len(faults)} copies of {kernel} for {arch}, first {faults[0]}")
     return CompiledKernel(
         kernel=kernel,
         entry=entry,
         arch=arch,
-        ptx=ptx.replace(entry, name),
+        ptx=ptx,
         cubin=cubin,
         parameters=parameters,
         block=block,

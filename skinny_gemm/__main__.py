@@ -1,0 +1,285 @@
+"""The command line: `python -m skinny_gemm COMMAND`, every command with `--json` for machines.
+
+Bad input is one line on stderr and exit status 2; a check that fails is exit status 1.
+"""
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from . import device as devices
+from .problem import GemmProblem, Shape, shapes
+from .tactics import KERNELS, Tactic, tactic_type
+
+kernel = click.argument("kernel", metavar="KERNEL")
+m = click.option("--m", type=int, required=True, help="Tokens (rows of x).")
+n = click.option("--n", type=int, required=True, help="Outputs (rows of the weight).")
+k = click.option("--k", type=int, required=True, help="Inputs (columns of the weight).")
+device_name = click.option("--device", default="h200", show_default=True, help="Whose limits apply.")
+tactic_text = click.option("--tactic", help="Comma-separated fields; the default tactic if absent.")
+json_switch = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+@click.group()
+def cli() -> None:
+    """Skinny GEMM kernels for LLM decode: look at them, check them, measure them."""
+
+
+def _show(as_json: bool, value: Any, text: str) -> None:
+    print(json.dumps(value, indent=2) if as_json else text)
+
+
+def _columns(rows: list[tuple]) -> str:
+    """Rows as left-aligned columns."""
+    widths = [max(len(str(cell)) for cell in column) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(f"{cell!s:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )
+
+
+def _lines(facts: dict[str, Any]) -> str:
+    return _columns([(name, "none" if value is None else value) for name, value in facts.items()])
+
+
+def _tactic(kernel: str, text: str | None, problem: GemmProblem, device: devices.Device) -> Tactic:
+    """The tactic written as `text`, or the default one; ValueError if it cannot run `problem`."""
+    kind = tactic_type(kernel)
+    if text is None:
+        return kind.default(problem, device)
+    tactic = kind.parse(text)
+    tactic.check(problem, device)
+    return tactic
+
+
+def _integers(text: str, name: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise ValueError(f"{name} is {text!r}, but must be comma-separated integers") from None
+
+
+@cli.command()
+@json_switch
+def doctor(as_json: bool) -> None:
+    """Report versions, GPU, backend, tools, cache and recorded campaigns."""
+    from .runtime.doctor import doctor
+
+    report = doctor()
+    flat = {**report, **report["packages"]}
+    flat["campaigns"] = "; ".join(f"{name} ({line})" for name, line in report["campaigns"].items()) or None
+    del flat["packages"]
+    _show(as_json, report, _lines(flat))
+
+
+@cli.command("shapes")
+@device_name
+@json_switch
+def list_shapes(device: str, as_json: bool) -> None:
+    """List the shape catalogue, and which kernels take each shape or why they do not."""
+    gpu = devices.get(device)
+    rows = [{**dataclasses.asdict(shape), "kernels": _support(shape, gpu)} for shape in shapes()]
+    text = _columns(
+        [("model", "parallel", "projection", "N", "K", "kernels")]
+        + [
+            (*list(row.values())[:5], "; ".join(name if ok is True else f"not {name}: {ok}" for name, ok in row["kernels"].items()))
+            for row in rows
+        ]
+    )
+    _show(as_json, rows, text)
+
+
+def _support(shape: Shape, gpu: devices.Device) -> dict[str, bool | str]:
+    """For each kernel True, or why it cannot take `shape`."""
+    support: dict[str, bool | str] = {}
+    for name, kind in KERNELS.items():
+        try:
+            kind.default(GemmProblem(1, shape.n, shape.k), gpu)
+            support[name] = True
+        except ValueError as error:
+            support[name] = str(error)
+    return support
+
+
+@cli.command()
+@kernel
+@m
+@n
+@k
+@device_name
+@json_switch
+def tactics(kernel: str, m: int, n: int, k: int, device: str, as_json: bool) -> None:
+    """List the legal tactics of a problem with their footprints; the default comes first."""
+    problem, gpu, kind = GemmProblem(m, n, k), devices.get(device), tactic_type(kernel)
+    default = kind.default(problem, gpu)
+    legal = [default, *(tactic for tactic in kind.enumerate(problem, gpu) if tactic != default)]
+    rows = [
+        {
+            "tactic": str(tactic),
+            **dataclasses.asdict(tactic),
+            "default": tactic == default,
+            **{name: value for name, value in dataclasses.asdict(tactic.footprint(problem, gpu)).items() if name != "regions"},
+        }
+        for tactic in legal
+    ]
+    fields = ",".join(field.name for field in dataclasses.fields(kind))
+    text = f"{len(legal)} legal tactics ({fields}), the default first\n" + _columns(
+        [(str(tactic), f"{tactic.smem_bytes:,} B", tactic.footprint(problem, gpu).describe()) for tactic in legal]
+    )
+    _show(as_json, rows, text)
+
+
+@cli.command()
+@kernel
+@m
+@n
+@k
+@tactic_text
+@click.option("--backend", default="auto", show_default=True, help="auto, interpreter or cuda.")
+@click.option("--schedule", default="in_order", show_default=True, help="The interpreter's: in_order or adversarial.")
+@click.option("--seeds", default=1, show_default=True, help="Adversarial schedules to try, or runs on a GPU.")
+@click.option("--seed", type=int, help="Seed of the random data; fresh if absent.")
+@json_switch
+def verify(kernel, m, n, k, tactic, backend, schedule, seeds, seed, as_json) -> None:
+    """Run a kernel on random data and compare with FP64."""
+    from .runtime import verify as checking
+
+    problem = GemmProblem(m, n, k)
+    gpu = (devices.current() if backend != "interpreter" else None) or devices.get("h200")
+    chosen = _tactic(kernel, tactic, problem, gpu)
+    with _progress("interpreting") as report:
+        result = checking.verify(chosen, problem, backend, schedule, seeds, seed, report)
+    verdict = "passed" if result.passed else "FAILED"
+    text = (
+        f"{verdict}: {result.kernel} {result.tactic} at {n}x{k}, M = {m}, {result.backend} ({result.schedule})\n"
+        f"relative error {result.relative_error:.2e} (limit {checking.TOLERANCE:.0e}), "
+        f"{result.runs} run{'s' * (result.runs > 1)} {'bitwise equal' if result.bitwise_equal else 'NOT bitwise equal'}, "
+        f"{result.seconds:.2f} s of which {result.execution_seconds:.2f} s running"
+    )
+    _show(as_json, dataclasses.asdict(result), text)
+    if not result.passed:
+        raise click.exceptions.Exit(1)
+
+
+class _progress:
+    """A progress bar on stderr for what takes over two seconds; silent where stderr is no terminal."""
+
+    def __init__(self, what: str):
+        self.what, self.bar = what, None
+
+    def __enter__(self):
+        return self.update
+
+    def update(self, fraction: float) -> None:
+        if self.bar is None:
+            from rich.console import Console
+            from rich.progress import Progress
+
+            self.bar = Progress(console=Console(stderr=True), transient=True)
+            self.task = self.bar.add_task(self.what, total=1.0)
+            self.bar.start()
+        self.bar.update(self.task, completed=fraction)
+
+    def __exit__(self, *_):
+        if self.bar is not None:
+            self.bar.stop()
+
+
+@cli.command()
+@kernel
+@n
+@k
+@tactic_text
+@click.option("--arch", default="sm_90a", show_default=True, help="Architecture to compile for.")
+@click.option("--m", default=1, show_default=True, help="Tokens that the default tactic is chosen for.")
+@json_switch
+def inspect(kernel, n, k, tactic, arch, m, as_json) -> None:
+    """Compile a kernel and report registers, spills, shared memory and SASS opcode counts."""
+    from .runtime import ARCHITECTURES, compile_kernel, sass
+
+    if arch not in ARCHITECTURES:
+        raise ValueError(f"arch is {arch!r}, but must be one of {', '.join(ARCHITECTURES)}")
+    gpu = next(gpu for gpu in map(devices.get, devices.names()) if gpu.arch == arch)
+    chosen = _tactic(kernel, tactic, GemmProblem(m, n, k), gpu)
+    compiled = compile_kernel(chosen, n, k, arch)
+    report = {
+        "kernel": kernel,
+        "tactic": str(chosen),
+        "arch": arch,
+        "registers": compiled.resources.registers,
+        "spill_bytes": compiled.resources.spill_bytes,
+        "smem_bytes": compiled.smem_bytes,
+        "threads": compiled.block[0],
+        "cubin_bytes": len(compiled.cubin),
+        "sass": sass.opcode_counts(compiled.cubin),
+    }
+    shown = {**report, "sass": ", ".join(f"{count} {opcode}" for opcode, count in list(report["sass"].items())[:12])}
+    _show(as_json, report, _lines(shown))
+
+
+@cli.command()
+@kernel
+@click.option("--n", type=int, help="Outputs of the one shape to measure.")
+@click.option("--k", type=int, help="Inputs of the one shape to measure.")
+@click.option("--parallel", help="Measure the catalogue's shapes of this split, such as TP8.")
+@click.option("--model", help="Only the catalogue's shapes of this model.")
+@click.option("--m", default="1,2,4,8,16,32", show_default=True, help="Comma-separated Ms.")
+@click.option("--tactics", default="default", show_default=True, help="default, coarse, or tactics between spaces.")
+@click.option("--modes", default="isolated,chained", show_default=True, help="Comma-separated.")
+@click.option("--out", type=click.Path(path_type=Path), help="Campaign folder; a new one under data/campaigns if absent.")
+@click.option("--peers/--no-peers", default=True, show_default=True, help="Measure cuBLAS and other peers beside it.")
+@click.option("--bounds/--no-bounds", default=True, show_default=True, help="Measure streaming bounds and ceilings too.")
+@click.option("--resume", is_flag=True, help="Continue the campaign in --out.")
+@click.option("--seconds", type=float, help="Stop after this long; --resume continues.")
+@json_switch
+def bench(kernel, n, k, parallel, model, m, tactics, modes, out, peers, bounds, resume, seconds, as_json) -> None:
+    """Measure on the GPU and record a campaign under data/campaigns."""
+    from .bench.campaign import bench as measure
+
+    if (n is None) != (k is None):
+        raise ValueError("--n and --k belong together: give both or neither")
+    if n is not None:
+        wanted = [(n, k)]
+    else:
+        wanted = [(s.n, s.k) for s in shapes() if parallel in (None, s.parallel) and model in (None, s.model)]
+        if not wanted:
+            known = sorted({f"{s.model} {s.parallel}" for s in shapes()})
+            raise ValueError(f"no shape of the catalogue is {model or 'any model'} {parallel or ''}: known are {', '.join(known)}")
+    folder = measure(
+        kernel,
+        wanted,
+        _integers(m, "--m"),
+        tactics if tactics in ("default", "coarse") else tactics.split(),
+        modes.split(","),
+        out=out,
+        peers=peers,
+        bounds=bounds,
+        resume=resume,
+        seconds_budget=seconds,
+    )
+    _show(as_json, {"campaign": folder.name, "folder": str(folder)}, f"recorded in {folder}")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs the command line; returns the exit status."""
+    try:
+        return cli.main(arguments, prog_name="python -m skinny_gemm", standalone_mode=False) or 0
+    except click.exceptions.NoArgsIsHelpError as request:
+        print(request.format_message())
+        return 2
+    except click.ClickException as error:
+        message = error.format_message()
+    except (ValueError, FileNotFoundError) as error:
+        message = str(error)
+    except (KeyboardInterrupt, click.Abort):
+        print("interrupted", file=sys.stderr)
+        return 130
+    print(f"error: {' '.join(message.split())}", file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

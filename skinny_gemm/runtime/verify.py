@@ -1,0 +1,150 @@
+"""Checks a kernel on fresh random data against FP64: on a GPU, or in the interpreter under any schedule."""
+
+import secrets
+import time
+from dataclasses import dataclass
+from functools import partial
+from threading import Thread
+
+import numpy as np
+
+from .. import device as devices
+from ..problem import GemmProblem
+from ..tactics import Tactic
+from .bfloat16 import from_bits, to_bits
+from .compile import compile_kernel
+from .gemm import bind
+
+TOLERANCE = 4e-3  #: relative Frobenius error; rounding the exact result to BF16 costs about 1.7e-3
+BACKENDS = ("auto", "interpreter", "cuda")
+SCHEDULES = ("in_order", "adversarial")
+
+
+@dataclass(frozen=True)
+class Verification:
+    """The outcome of `verify`; `passed` is: error within tolerance and every run bitwise equal to the first."""
+
+    passed: bool
+    relative_error: float  #: ||out - reference|| / ||reference||, Frobenius, against FP64
+    bitwise_equal: bool  #: all runs gave the same bits
+    runs: int
+    backend: str
+    schedule: str
+    seconds: float  #: everything but imports: data, reference, compilation, runs
+    execution_seconds: float  #: of the runs alone
+    kernel: str
+    tactic: str
+    m: int
+    n: int
+    k: int
+    seed: int  #: of the random data
+
+
+def random_operands(problem: GemmProblem, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """x `[M, K]` and weight `[N, K]` as BF16 bits (uint16): uniform in [-1, 1)."""
+    generator = np.random.default_rng(seed)
+    return tuple(
+        to_bits(generator.random((rows, problem.k), np.float32) * np.float32(2) - np.float32(1))
+        for rows in (problem.m, problem.n)
+    )
+
+
+def reference(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """x @ weight^T in FP64 from BF16 bits, a slice of weight rows at a time: FP64 copies of all would be large."""
+    wide = from_bits(x).astype(np.float64)
+    return np.concatenate([wide @ from_bits(rows).astype(np.float64).T for rows in np.array_split(weight, 16)], axis=1)
+
+
+def relative_error(out: np.ndarray, expected: np.ndarray) -> float:
+    """Relative Frobenius error of BF16 bits `out`; NaN if anything in it is NaN."""
+    return float(np.linalg.norm(from_bits(out).astype(np.float64) - expected) / np.linalg.norm(expected))
+
+
+def verify(
+    tactic: Tactic,
+    problem: GemmProblem,
+    backend: str = "auto",
+    schedule: str = "in_order",
+    seeds: int = 1,
+    seed: int | None = None,
+    progress=None,
+) -> Verification:
+    """Runs `tactic` on random data of `problem` and compares with FP64.
+
+    `backend`: "cuda", "interpreter", or "auto" (a GPU if there is one). `schedule` is the interpreter's: "adversarial"
+    makes one run per seed 0 to `seeds` - 1, all of which must agree bitwise; on a GPU `seeds` is the number of runs.
+    `seed` fixes the data. ValueError for an illegal tactic, an unknown name, or "cuda" without a GPU.
+    """
+    for name, value, allowed in (("backend", backend, BACKENDS), ("schedule", schedule, SCHEDULES)):
+        if value not in allowed:
+            raise ValueError(f"{name} is {value!r}, but must be one of {', '.join(allowed)}")
+    if seeds < 1:
+        raise ValueError(f"seeds is {seeds}, but must be at least 1")
+    gpu = devices.current()
+    if backend == "auto":
+        backend = "cuda" if gpu else "interpreter"
+    if backend == "cuda" and gpu is None:
+        raise ValueError("backend is 'cuda', but no GPU is visible: use 'interpreter'")
+    target = gpu if backend == "cuda" else devices.get("h200")
+    tactic.check(problem, target)
+    seed = secrets.randbits(32) if seed is None else seed
+
+    start = time.perf_counter()
+    data = {}
+
+    def prepare():
+        data["x"], data["weight"] = random_operands(problem, seed)
+        data["expected"] = reference(data["x"], data["weight"])
+
+    thread = Thread(target=prepare)  # NumPy and the compiler each keep a core busy
+    thread.start()
+    compiled = compile_kernel(tactic, problem.n, problem.k, target.arch)
+    thread.join()
+    x, weight, expected = data["x"], data["weight"], data["expected"]
+
+    run = partial(_run_cuda if backend == "cuda" else _run_interpreter, compiled, tactic, x, weight)
+    begin = time.perf_counter()
+    outputs = [run(schedule, index, progress) for index in range(1 if _runs_once(backend, schedule) else seeds)]
+    end = time.perf_counter()
+    error = max(relative_error(out, expected) for out in outputs)
+    equal = all(np.array_equal(out, outputs[0]) for out in outputs)
+    return Verification(
+        passed=error < TOLERANCE and equal,
+        relative_error=error,
+        bitwise_equal=equal,
+        runs=len(outputs),
+        backend=backend,
+        schedule=schedule if backend == "interpreter" else "hardware",
+        seconds=time.perf_counter() - start,
+        execution_seconds=end - begin,
+        kernel=tactic.kernel,
+        tactic=str(tactic),
+        m=problem.m,
+        n=problem.n,
+        k=problem.k,
+        seed=seed,
+    )
+
+
+def _runs_once(backend: str, schedule: str) -> bool:
+    return backend == "interpreter" and schedule == "in_order"  # deterministic: a second run proves nothing
+
+
+def _run_interpreter(compiled, tactic, x, weight, schedule, index, progress) -> np.ndarray:
+    from .. import interpreter
+
+    out = np.full((len(x), len(weight)), 0xFFFF, np.uint16)  # NaN: what is not written shows
+    order = interpreter.adversarial(index) if schedule == "adversarial" else schedule
+    interpreter.run(compiled, bind(compiled, tactic, x, weight, out), order, progress=progress)
+    return out
+
+
+def _run_cuda(compiled, tactic, x, weight, schedule, index, progress) -> np.ndarray:
+    import torch
+
+    from .driver import launch
+
+    x, weight = (torch.from_numpy(bits.view(np.int16)).view(torch.bfloat16).cuda() for bits in (x, weight))
+    out = torch.full((len(x), len(weight)), float("nan"), dtype=torch.bfloat16, device=x.device)
+    launch(compiled, bind(compiled, tactic, x, weight, out), ordinal=x.device.index)
+    return out.view(torch.int16).cpu().numpy().view(np.uint16)
