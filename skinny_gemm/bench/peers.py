@@ -13,6 +13,7 @@ import functools
 import importlib
 import importlib.util
 import os
+import sys
 from collections.abc import Sequence
 from dataclasses import astuple
 
@@ -77,7 +78,7 @@ def _flashinfer():
     """FlashInfer's module; ImportError where there is none."""
     if path := os.environ.get(FLASHINFER_FILE):
         spec = importlib.util.spec_from_file_location("flashinfer_warp_splitk", path)
-        module = importlib.util.module_from_spec(spec)
+        module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # its dataclasses look it up there
         spec.loader.exec_module(module)
         return module
     return importlib.import_module("flashinfer.gemm.kernels.dense_bf16_gemm_warp_splitk")

@@ -1,0 +1,31 @@
+"""The text summary of a campaign: every problem once per mode, with the minimum of each kernel's records."""
+
+from pathlib import Path
+
+import pytest
+
+from skinny_gemm.bench import records, summary
+
+FOLDER = Path(__file__).parents[1] / "fixtures" / "campaigns" / "synthetic"
+
+
+def test_every_line_shows_the_best_of_its_problem():
+    frame = records.load(FOLDER.parents[1])
+    heading, *table = summary.lines(records.read_rows(FOLDER / "records.csv"))
+    problems = {(r.n, r.k, r.m, r.mode) for r in frame.itertuples() if r.kernel == "warp-splitk"}
+    assert len(table) == len(problems) and "cublas" in heading and "triton" not in heading
+    for line in table:
+        shape, m, mode, ours, tactic, stream, ratio, cublas, verdict = line.split()
+        n, k = map(int, shape.split("x"))
+        best = records.best(n, k, int(m), mode, frame=frame)
+        assert (ours, tactic) == (f"{best.median_us:.2f}", best.tactic)
+        bound = records.best(n, k, 0, mode, kernel="stream", frame=frame).median_us
+        assert float(stream) == pytest.approx(bound, abs=0.006)
+        assert float(ratio) == pytest.approx(best.median_us / bound, abs=0.006)
+        assert verdict == "FASTER" and float(cublas) > float(ours)
+
+
+def test_main_says_what_failed(capsys):
+    summary.main(str(FOLDER))
+    out = capsys.readouterr().out
+    assert "SYNTHETIC" in out and "failed:" in out and "made up" in out and "hbm_read_tbs" in out
