@@ -2,6 +2,7 @@
 
 import html
 import inspect
+import itertools
 import os
 import traceback
 from collections.abc import Callable, Sequence
@@ -16,6 +17,7 @@ from ..figures.export import export, inline_svg
 
 _REPOSITORY = Path(__file__).resolve().parents[2]
 _latest: dict[type, "Explorer"] = {}
+_numbers = itertools.count()
 
 
 def export_dir() -> Path:
@@ -24,11 +26,14 @@ def export_dir() -> Path:
     return Path(override) if override else _REPOSITORY / "build" / "exports"
 
 
-def show(figure: Figure, name: str = "figure"):
-    """`figure` for a notebook's output: SVG in the page's theme. `name` tells the pictures of one page apart."""
+def show(figure: Figure, data: pd.DataFrame | None = None, provenance: dict | None = None):
+    """`figure` for a notebook's output: SVG in the page's theme, its `provenance` in the footer.
+
+    Takes an item of `Explorer.figures`, whose plotted `data` it does not need.
+    """
     from IPython.display import HTML
 
-    return HTML(inline_svg(figure, salt=name))
+    return HTML(inline_svg(figure, provenance, salt=f"figure-{next(_numbers)}"))
 
 
 def shown(kind: type["Explorer"]) -> "Explorer":
@@ -72,9 +77,8 @@ class Explorer(widgets.VBox):
         self.exported = widgets.HTML()
         self.export_button = widgets.Button(description="Export", tooltip="SVG, PDF, PNG, CSV and provenance JSON")
         self.export_button.on_click(lambda _: self.guard(self._export_and_tell))
-        wrap = widgets.Layout(flex_flow="row wrap", align_items="center")
-        lines = [widgets.HBox(list(row), layout=wrap) for row in rows]
-        foot = widgets.HBox([self.export_button, self.exported], layout=wrap)
+        lines = [widgets.HBox(list(row), layout=rows_layout()) for row in rows]
+        foot = widgets.HBox([self.export_button, self.exported], layout=rows_layout())
         super().__init__([*lines, self.trouble, *pictures, foot])
         self.controls = watch or [control for row in rows for control in row if hasattr(control, "value")]
         for control in self.controls:
@@ -139,14 +143,19 @@ class Picture(widgets.HTML):
 
     _key = None
 
-    def show(self, key: object, draw: Callable[[], Figure]) -> None:
-        """Shows what `draw` returns, unless `key`, which is all it depends on, is what it was."""
+    def show(self, key: object, draw: Callable[[], Figure], provenance: dict) -> None:
+        """Shows what `draw` returns, unless it and `provenance` depend on `key` alone and that is what it was."""
         if self._key is None or key != self._key:
-            self.value = inline_svg(draw(), salt=self.model_id)
+            self.value = inline_svg(draw(), provenance, salt=self.model_id)
             self._key = key
 
     def clear(self) -> None:
         self.value, self._key = "", None
+
+
+def rows_layout() -> widgets.Layout:
+    """Controls side by side, wrapped where the page is narrow."""
+    return widgets.Layout(flex_flow="row wrap", align_items="flex-end", grid_gap="2px 20px")
 
 
 _STYLE = {"description_width": "initial"}
@@ -172,4 +181,5 @@ def dropdown(name: str, options: Sequence, value, width: str = "260px") -> widge
 def toggles(name: str, options: Sequence, value) -> widgets.ToggleButtons:
     """A row of buttons of which one is down."""
     style = {"description_width": "initial", "button_width": "auto"}
-    return widgets.ToggleButtons(options=options, value=value, description=name, style=style)
+    layout = widgets.Layout(width="max-content", flex_flow="row nowrap")
+    return widgets.ToggleButtons(options=options, value=value, description=name, style=style, layout=layout)

@@ -23,6 +23,7 @@ class SwizzleExplorer(Explorer):
         self.lane = slider("lane", 0, 31, 5, "340px")
         self.bank = choice("bank", [("none", -1), *[(str(b), b) for b in range(32)]], -1, "340px")
         self.picture = Picture()
+        self._facts = provenance("model", kernel="warp-splitk")
         self.source = widgets.HTML()
         rows = [
             (self.operand, self.swizzled, self.k_tile),
@@ -43,14 +44,13 @@ class SwizzleExplorer(Explorer):
         with self.quietly():
             self.phase.max = phases - 1
         self.phase.disabled = phases == 1
-        self.picture.show([control.value for control in self.controls], self._figure)
+        self.picture.show([control.value for control in self.controls], self._figure, self._facts)
         address = figures.ADDRESSES[self.operand.value]
         self.source.value = source_of(address, swizzle.tile_offset if self.swizzled.value else swizzle.plain_offset)
 
     def figures(self):
         stem = f"ldmatrix-{self.operand.value}-{'swizzled' if self.swizzled.value else 'rowmajor'}-{self.k_tile.value}"
-        facts = provenance("model", kernel="warp-splitk")
-        return {stem: (self._figure(), self.table(), facts)}
+        return {stem: (self._figure(), self.table(), self._facts)}
 
     def _figure(self):
         rows = TILE_ROWS[self.operand.value]

@@ -13,12 +13,13 @@ import pandas as pd
 
 from .. import device as devices
 from .. import problem as problems
+from ..artifact import Resources
 from ..bench import records
 from ..figures import performance, resources
 from ..figures.export import provenance
 from ..problem import GemmProblem
 from ..tactics import KERNELS, Tactic, tactic_type
-from .base import Explorer, Picture, choice, dropdown, slider, toggles
+from .base import Explorer, Picture, choice, dropdown, rows_layout, slider, toggles
 
 CUSTOM = "custom N, K"
 MAX_M = 64  #: of the slider; a kernel that takes fewer tokens says so
@@ -87,7 +88,12 @@ class TacticExplorer(Explorer):
         self.best_button = widgets.Button(description="Best recorded", tooltip="the fastest recorded tactic")
         self.default_button.on_click(lambda _: self.guard(self.take_default))
         self.best_button.on_click(lambda _: self.guard(self.take_best))
-        self.tactic_row = widgets.HBox(layout=widgets.Layout(flex_flow="row wrap", align_items="center"))
+        self.compile_button = widgets.Button(
+            description="Compile", tooltip="what the assembler reports for this tactic"
+        )
+        self.compile_button.on_click(lambda _: self.guard(self.compile))
+        self.compiled: dict[tuple, Resources] = {}
+        self.tactic_row = widgets.HBox(layout=rows_layout())
         self.fields: dict[str, Choice] = {}
         self.verdict, self.numbers, self.status = widgets.HTML(), widgets.HTML(), widgets.HTML()
         self.smem, self.bandwidth, self.roofline = Picture(), Picture(), Picture()
@@ -98,7 +104,7 @@ class TacticExplorer(Explorer):
         rows = [
             (self.kernel, self.device, self.mode),
             (self.model, self.projection, self.n, self.k),
-            (self.m, self.default_button, self.best_button),
+            (self.m, self.default_button, self.best_button, self.compile_button),
             (self.tactic_row,),
             (self.verdict,),
         ]
@@ -163,6 +169,16 @@ class TacticExplorer(Explorer):
         self._set(self.kind.parse(row.tactic))
         self.draw()
 
+    def compile(self) -> None:
+        """Compiles the tactic, which tells its registers; ValueError in words if it cannot run."""
+        from ..runtime import compile_kernel
+
+        tactic, problem, gpu = self.tactic, self.problem, self.gpu
+        tactic.check(problem, gpu)
+        compiled = compile_kernel(tactic, problem.n, problem.k, gpu.arch)
+        self.compiled[tactic, problem.n, problem.k, gpu.arch] = compiled.resources
+        self.draw()
+
     def draw(self) -> None:
         self._offer_fields()
         problem, gpu, tactic = self.problem, self.gpu, self.tactic
@@ -174,17 +190,18 @@ class TacticExplorer(Explorer):
         else:
             footprint = tactic.footprint(problem, gpu)
             self.verdict.value = f"<b>OK:</b> {footprint.describe()}"
-            key = footprint.regions, footprint.ctas_per_sm, gpu.name
-            self.smem.show(key, lambda: resources.smem_map(footprint, gpu))
+            key = tactic, problem, gpu.name
+            self.smem.show(key, lambda: resources.smem_map(footprint, gpu), self._provenance("model"))
             self.numbers.value = self._numbers(footprint)
         table = self.measured
         key = self._measured[0], self.kernel.value, tactic, problem.m
-        self.bandwidth.show(key, lambda: self._bandwidth(table))
-        self.roofline.show(key, lambda: self._roofline(table))
+        facts = self._provenance("recorded")
+        self.bandwidth.show(key, lambda: self._bandwidth(table), facts)
+        self.roofline.show(key, lambda: self._roofline(table), facts)
         self.status.value = html.escape(self._status())
 
     def figures(self):
-        facts, table = self._provenance(), self.measured
+        facts, table = self._provenance("recorded"), self.measured
         stem = f"{self.kernel.value}-{self.n.value}x{self.k.value}-m{self.m.value}"
         files = {
             f"{stem}-bandwidth": (self._bandwidth(table), table, facts),
@@ -193,8 +210,7 @@ class TacticExplorer(Explorer):
         if self._why_not(self.tactic) is None:
             footprint = self.tactic.footprint(self.problem, self.gpu)
             occupied = resources.smem_table(footprint, self.gpu)
-            model = provenance("model", **{k: v for k, v in facts.items() if k not in ("source", "campaign", "commit")})
-            files[f"{stem}-smem"] = (resources.smem_map(footprint, self.gpu), occupied, model)
+            files[f"{stem}-smem"] = (resources.smem_map(footprint, self.gpu), occupied, self._provenance("model"))
         return files
 
     def _why_not(self, tactic: Tactic | None) -> str | None:
@@ -208,13 +224,13 @@ class TacticExplorer(Explorer):
 
     def _numbers(self, footprint) -> str:
         gpu = self.gpu
-        limit = gpu.registers_per_sm // (footprint.threads * max(footprint.ctas_per_sm, 1))
+        known = self.compiled.get((self.tactic, self.n.value, self.k.value, gpu.arch))
+        registers = f"{known.registers} per thread, {known.spill_bytes} B spilled" if known else "press Compile"
         facts = {
             "shared memory": f"{footprint.smem_bytes:,} of {gpu.smem_per_cta:,} B per CTA",
             "threads": f"{footprint.threads} per CTA",
-            "registers": f"up to {min(limit, 255)} per thread keep {footprint.ctas_per_sm} CTA(s) per SM",
-            "grid": f"{footprint.ctas} CTAs on {gpu.sms} SMs, waves: {footprint.waves}",
-            "in flight": f"{footprint.bytes_in_flight_per_sm / 1024:,.0f} KB per SM",
+            "registers": registers,
+            "grid": f"{footprint.ctas} CTAs on {gpu.sms} SMs",
         }
         return " &nbsp;·&nbsp; ".join(f"{name}: <b>{value}</b>" for name, value in facts.items())
 
@@ -244,10 +260,9 @@ class TacticExplorer(Explorer):
         campaign = self.campaign
         of_campaign = campaign.ceilings if campaign else {}
         lines = {}
-        for name, label in (("hbm_read_tbs", "HBM read"), ("hbm_peak_tbs", "HBM peak")):
-            if name in ceilings:
-                datasheet = name not in of_campaign and self.gpu.source.get(name) == "datasheet"
-                lines[f"{label} {ceilings[name]:.3g}{' (datasheet)' if datasheet else ''}"] = ceilings[name]
+        if tbs := ceilings.get("hbm_read_tbs"):
+            datasheet = "hbm_read_tbs" not in of_campaign and self.gpu.source.get("hbm_read_tbs") == "datasheet"
+            lines[f"HBM {'datasheet' if datasheet else 'read'} {tbs:.3g}"] = tbs
         times = {bound: table.median_us[table.kernel == bound] for bound in records.BOUNDS}
         for bound, us in times.items():
             tbs = self.problem.weight_bytes / us.min() * 1e-6 if len(us) else None
@@ -265,14 +280,15 @@ class TacticExplorer(Explorer):
         dirty = " with uncommitted changes" if campaign.dirty else ""
         return f"recorded  |  {campaign.gpu}  |  campaign {campaign.id}  |  commit {campaign.commit[:8]}{dirty}"
 
-    def _provenance(self) -> dict:
+    def _provenance(self, source: str) -> dict:
+        """Of what is on screen: "model" for what a tactic occupies, "recorded" for times, if there are any."""
         campaign, p = self.campaign, self.problem
-        facts = dict(kernel=self.kernel.value, n=p.n, k=p.k, m=p.m, tactic=str(self.tactic), launches=self.mode.value)
-        if campaign is None:
+        facts = dict(kernel=self.kernel.value, n=p.n, k=p.k, m=p.m, tactic=str(self.tactic))
+        if source == "model" or campaign is None:
             return provenance("model", device=self.gpu.title, **facts)
         commit = campaign.commit[:8] + ("+" if campaign.dirty else "")
-        measured = dict(campaign=campaign.id, date=campaign.date, command=campaign.command, driver=campaign.driver)
-        return provenance("recorded", device=campaign.gpu, commit=commit, **facts, **measured)
+        facts |= dict(launches=self.mode.value, campaign=campaign.id, date=campaign.date, command=campaign.command)
+        return provenance("recorded", device=campaign.gpu, commit=commit, driver=campaign.driver, **facts)
 
     def _set(self, tactic: Tactic) -> None:
         with self.quietly():

@@ -129,15 +129,16 @@ _DARK = "".join(f"--sg-{name}:{value};" for name, value in style.DARK.colors().i
 #: JupyterLab marks its body with the theme in use; a page that does not (an exported book) is light.
 CSS = (
     "<style>.sg-figure{display:block;max-width:100%;height:auto;stroke-linejoin:round;stroke-linecap:butt;"
-    "--sg-paper:transparent}[data-jp-theme-light=false] .sg-figure{" + _DARK + "}</style>"
+    "--sg-paper:var(--jp-layout-color0,#ffffff)}[data-jp-theme-light=false] .sg-figure{" + _DARK + "}</style>"
 )
 
 
-def inline_svg(figure: Figure, salt: str = "page") -> str:
+def inline_svg(figure: Figure, provenance: Mapping[str, Any] | None = None, salt: str = "page") -> str:
     """`figure` (drawn in the light theme) as SVG for an HTML page, in colours that follow JupyterLab's theme.
 
-    `salt` keeps the ids inside one picture apart from those of another on the same page.
+    The footer tells the `provenance`; `salt` keeps the ids inside one picture apart from those of another on the page.
     """
+    style.set_footer(figure, one_line(provenance or {}))
     svg = render(figure, "svg", salt=salt).decode()
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"\s*<metadata>.*?</metadata>", "", svg, count=1, flags=re.S)
