@@ -71,6 +71,13 @@ def test_the_lock_is_what_is_installed_and_nothing_else():
     assert {name: installed(through_torch=True).get(name) for name in pins} == pins
 
 
+def test_every_pin_takes_the_oldest_python_promised():
+    """Debian 12 ships 3.11.2, and some releases ask for a later 3.11."""
+    oldest = PROJECT["requires-python"].removeprefix(">=") + ".0"
+    needs = {name: metadata.distribution(name).metadata["Requires-Python"] for name in lock()}
+    assert {name: need for name, need in needs.items() if need and oldest not in SpecifierSet(need)} == {}
+
+
 def test_the_conda_environment_is_the_same():
     environment = yaml.safe_load((ROOT / "environment.yml").read_text())
     *conda, pip = environment["dependencies"]
