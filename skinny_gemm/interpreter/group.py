@@ -463,7 +463,7 @@ def _land_run(group, rows, warps, copies):
             lane_rows = np.broadcast_to(lane_rows, full)[mask]
     if not dst.size or not src.size:
         return
-    machine.count_bytes("global", size * src.size)
+    machine.copied += size * (src.size if src.ndim == 1 or len(src) > 1 else src.size * len(rows))
     try:
         data = machine.memory.load(src, size)
     except MemoryAccessError:

@@ -38,8 +38,7 @@ class Machine:
         self.flying = []
         self.version = 0
         self.executed = 0  # warp instructions, twins not counted
-        self.steps = 0
-        self.moved = {}
+        self.copied = 0  # bytes that cp.async has read
         self.trace = launch.trace
         self.parameters = {}
         for key, values in launch.parameters.items():
@@ -82,9 +81,6 @@ class Machine:
     def changed(self):
         self.version += 1
 
-    def count_bytes(self, space, n):
-        self.moved[space] = self.moved.get(space, 0) + n
-
     def barrier(self, address, create=False):
         if create and address not in self.mbarriers:
             self.mbarriers[address] = MBarrier(address, self.rows)
@@ -116,6 +112,7 @@ class Machine:
     def run(self):
         """Runs to the end. Raises the kernel's first `InterpreterError`."""
         while self.groups:
+            self.launch.tick()
             ready = [g for g in self.groups if g.parked != self.version]
             if not ready and not self.flying:
                 raise DeadlockError(self.deadlock())
@@ -146,15 +143,12 @@ class Machine:
     def advance(self, group):
         """Runs a group until it stops at a barrier, exits, splits or is preempted."""
         registers, functions, blocks = group.registers, self.program.functions, self.blocks
-        schedule, launch = self.schedule, self.launch
+        schedule = self.schedule
         while True:
             if group.block == EXIT:
                 self.groups.remove(group)
                 self.changed()
                 return
-            self.steps += 1
-            if not self.steps & 63:
-                launch.tick(self)
             block = blocks[group.block]
             if block.waits:
                 if not self.wait(group, block):
@@ -222,9 +216,6 @@ class Machine:
                 stack.pop()
                 continue
             block = self.blocks[number]
-            self.steps += 1
-            if not self.steps & 63:
-                self.launch.tick(self)
             taken = self.program.masked(number)(group, registers, mask)
             self.executed += (block.stop - block.start) * self.warps_in(group, mask)
             if taken is None:

@@ -38,7 +38,7 @@ class Result:
 class Launch:
     """All that the chunks of one launch share."""
 
-    def __init__(self, program, memory, parameters, compiled, grid, fills, trace, report):
+    def __init__(self, program, memory, parameters, compiled, grid, fills, trace, tick):
         self.program, self.memory, self.parameters = program, memory, parameters
         self.block, self.grid, self.fills, self.trace = compiled.block, grid, fills, trace
         threads = int(np.prod(compiled.block))
@@ -48,10 +48,7 @@ class Launch:
         kernel = program.flow.kernel
         self.shared_end = kernel.dynamic_base + compiled.smem_bytes
         self.scratch = {}
-        self.report = report
-
-    def tick(self, machine):
-        self.report(machine)
+        self.tick = tick  #: called before every choice of the schedule
 
 
 def run(
@@ -89,7 +86,7 @@ def run(
             machine = Machine(launch, chunk, schedule.start(number))
             machine.run()
             executed += machine.executed
-            copied += machine.moved.get("global", 0) // fills
+            copied += machine.copied // fills
             reporter.done += len(chunk)
     written = commit(outputs)
     end = time.perf_counter()
@@ -113,7 +110,7 @@ class _Reporter:
         self.progress, self.ctas, self.done = progress, ctas, 0
         self.next = time.perf_counter() + PROGRESS_AFTER
 
-    def __call__(self, machine):
+    def __call__(self):
         if self.progress and time.perf_counter() > self.next:
             self.next = time.perf_counter() + PROGRESS_EVERY
             self.progress(self.done / self.ctas)

@@ -1,0 +1,99 @@
+"""PTX micro-programs for the interpreter's tests, and the real kernel with its FP64 reference."""
+
+import numpy as np
+
+from skinny_gemm import interpreter
+from skinny_gemm.artifact import CompiledKernel, LaunchArguments, Parameter, Resources
+
+HEADER = """.version 9.4
+.target sm_90a
+.address_size 64
+.extern .shared .align 1024 .b8 smem[];
+.visible .entry k(
+{parameters}
+)
+.reqntid {threads}, 1, 1
+{{
+    .reg .pred %p<20>;
+    .reg .b16 %h<20>;
+    .reg .b32 %r<100>;
+    .reg .f32 %f<40>;
+    .reg .b64 %rd<40>;
+    mov.u32 %r0, %tid.x;
+{body}
+    ret;
+}}
+"""
+
+
+def kernel(
+    body: str, parameters: str = "a out", threads: int = 32, shared: int = 0, written=("out",)
+) -> CompiledKernel:
+    """A kernel whose pointer `parameters` are loaded into %rd0, %rd1, ...; %r0 holds the thread."""
+    names = parameters.split()
+    loads = "\n".join(f"    ld.param.b64 %rd{i}, [{name}];" for i, name in enumerate(names))
+    declared = ",\n".join(f"    .param .u64 .ptr .global .align 16 {name}" for name in names)
+    text = HEADER.format(parameters=declared, threads=threads, body=loads + "\n" + body)
+    specs = tuple(Parameter(name, "pointer", name in written, True) for name in names)
+    none = Resources(0, 0, 0, 0)
+    return CompiledKernel("test", "k", "sm_90a", text, b"", specs, (threads, 1, 1), (1, 1, 1), shared, False, none)
+
+
+def run(compiled: CompiledKernel, *values, grid=(1, 1, 1), **options):
+    return interpreter.run(compiled, LaunchArguments(grid, values), **options)
+
+
+def elementwise(code: str, inputs, out_dtype, threads: int = 32):
+    """Runs `code` once per thread: it finds its inputs in %r10, %r11, ... (4 bytes) or %rd10, ... (8 bytes) by dtype
+    and leaves its result in %r20 or %rd20 by `out_dtype`."""
+    lines = []
+    for i, array in enumerate(inputs):
+        size = array.dtype.itemsize
+        name = f"%{'rd' if size == 8 else 'r'}{10 + i}"
+        lines += [f"mul.wide.u32 %rd30, %r0, {size};", f"add.s64 %rd31, %rd30, %rd{i};",
+                  f"ld.global.b{8 * size} {name}, [%rd31];"]  # fmt: skip
+    size = np.dtype(out_dtype).itemsize
+    name = "%rd20" if size == 8 else "%r20"
+    lines += [code, f"mul.wide.u32 %rd30, %r0, {size};", f"add.s64 %rd31, %rd30, %rd{len(inputs)};",
+              f"st.global.b{8 * size} [%rd31], {name};"]  # fmt: skip
+    names = " ".join([*(f"in{i}" for i in range(len(inputs))), "out"])
+    out = np.zeros(threads, out_dtype)
+    run(kernel("\n".join(lines), names, threads), *inputs, out)
+    return out
+
+
+def to_bf16(values) -> np.ndarray:
+    """float32 -> BF16 bits, finite values only."""
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+
+
+def from_bf16(bits) -> np.ndarray:
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+class Gemm:
+    """Inputs of one warp split-K launch, on exact BF16 values, with the FP64 result."""
+
+    def __init__(self, m, n, k, bias=True, seed=0):
+        random = np.random.default_rng(seed)
+        self.m, self.n, self.k = m, n, k
+        self.weight = to_bf16(random.standard_normal((n, k)) / np.sqrt(k))
+        self.x = to_bf16(random.standard_normal((m, k)))
+        self.bias = to_bf16(random.standard_normal(n)) if bias else None
+        exact = from_bf16(self.x).astype(np.float64) @ from_bf16(self.weight).astype(np.float64).T
+        self.exact = exact + from_bf16(self.bias) if bias else exact
+
+    def run(self, compiled, tactic, **options):
+        """(out bits `[M, N]`, Result); the rows past M of a padded buffer must stay as they are."""
+        padded = np.full((self.m + 3, self.n), 0x1234, np.uint16)
+        named = {"weight": self.weight, "x": self.x, "out": padded[: self.m], "bias": self.bias, "m": self.m}
+        values = tuple(named[p.name] for p in compiled.parameters)
+        grid = (self.n // tactic.output_tile, -(-self.m // tactic.token_tile), 1)
+        result = interpreter.run(compiled, LaunchArguments(grid, values), **options)
+        assert (padded[self.m :] == 0x1234).all()
+        return padded[: self.m], result
+
+    def error(self, out) -> float:
+        """Largest error, relative to the largest result; half an ulp of BF16 is 2^-9."""
+        return float(np.abs(from_bf16(out) - self.exact).max() / np.abs(self.exact).max())

@@ -1,0 +1,165 @@
+"""Every integer, logic and float instruction gives the bits that its definition gives, edge values included."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.interpreter.programs import elementwise, from_bf16, kernel, run
+
+EDGES = [0, 1, 2, 31, 32, 33, 63, 64, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 0x100000000, 2**63 - 1, 2**63, 2**64 - 1]
+
+
+def numbers(bits):
+    edges = st.sampled_from([e & (1 << bits) - 1 for e in EDGES])
+    values = edges | st.integers(0, (1 << bits) - 1)
+    return st.lists(values, min_size=32, max_size=32).map(lambda v: np.array(v, f"u{bits // 8}"))
+
+
+def signed(value, bits):
+    return value - (1 << bits) if value >> bits - 1 else value
+
+
+def truncated(a, b):
+    return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+
+
+BINARY = {
+    "add": lambda a, b, bits: a + b,
+    "sub": lambda a, b, bits: a - b,
+    "mul.lo": lambda a, b, bits: a * b,
+    "mul.hi": lambda a, b, bits: a * b >> bits,
+    "min": lambda a, b, bits: min(a, b),
+    "max": lambda a, b, bits: max(a, b),
+    "div": lambda a, b, bits: truncated(a, b) if b else -1,
+    "rem": lambda a, b, bits: a - truncated(a, b) * b if b else a,
+}
+
+
+@pytest.mark.parametrize("op", BINARY)
+@pytest.mark.parametrize("kind", ["s32", "u32", "s64", "u64"])
+@settings(max_examples=8, deadline=None)
+@given(data=st.data())
+def test_integer_arithmetic_wraps_exactly(op, kind, data):
+    bits = int(kind[1:])
+    a, b = data.draw(numbers(bits)), data.draw(numbers(bits))
+    r = "rd" if bits == 64 else "r"
+    got = elementwise(f"{op}.{kind} %{r}20, %{r}10, %{r}11;", (a, b), a.dtype)
+    for x, y, z in zip(a.tolist(), b.tolist(), got.tolist(), strict=True):
+        if kind[0] == "s":
+            x, y = signed(x, bits), signed(y, bits)
+        assert z == BINARY[op](x, y, bits) & (1 << bits) - 1, (x, y)
+
+
+@pytest.mark.parametrize("op", ["shl.b", "shr.u", "shr.s"])
+@pytest.mark.parametrize("bits", [32, 64])
+@settings(max_examples=8, deadline=None)
+@given(data=st.data())
+def test_shifts_clamp_their_amount(op, bits, data):
+    a, amount = data.draw(numbers(bits)), data.draw(numbers(32))
+    r = "rd" if bits == 64 else "r"
+    got = elementwise(f"{op}{bits} %{r}20, %{r}10, %r11;", (a, amount), a.dtype)
+    for x, n, z in zip(a.tolist(), amount.tolist(), got.tolist(), strict=True):
+        if op == "shl.b":
+            want = x << n if n < bits else 0
+        else:
+            want = (signed(x, bits) if op == "shr.s" else x) >> min(n, bits)
+        assert z == want & (1 << bits) - 1, (x, n)
+
+
+@pytest.mark.parametrize("kind", ["s32", "u32"])
+@settings(max_examples=8, deadline=None)
+@given(a=numbers(32), b=numbers(32), c=numbers(64))
+def test_wide_products_are_exact(kind, a, b, c):
+    got = elementwise(f"mad.wide.{kind} %rd20, %r10, %r11, %rd12;", (a, b, c), np.uint64)
+    fix = (lambda v: signed(v, 32)) if kind == "s32" else int
+    want = [(fix(x) * fix(y) + z) % (1 << 64) for x, y, z in zip(a.tolist(), b.tolist(), c.tolist(), strict=True)]
+    assert got.tolist() == want
+    got = elementwise(f"mul.wide.{kind} %rd20, %r10, -2048;", (a,), np.uint64)
+    factor = -2048 if kind == "s32" else -2048 % (1 << 32)
+    assert got.tolist() == [fix(x) * factor % (1 << 64) for x in a.tolist()]
+
+
+@settings(max_examples=8, deadline=None)
+@given(a=numbers(32), b=numbers(32))
+def test_logic_and_selection(a, b):
+    code = """and.b32 %r30, %r10, %r11; or.b32 %r31, %r10, 0x0f0f; xor.b32 %r32, %r30, %r31; not.b32 %r33, %r32;
+    setp.lt.s32 %p1, %r10, %r11; setp.lt.u32 %p2, %r10, %r11; and.pred %p3, %p1, %p2; not.pred %p4, %p3;
+    selp.b32 %r34, %r33, %r10, %p4; @!%p1 add.s32 %r34, %r34, 7; mov.b32 %r20, %r34;"""
+    got = elementwise(code, (a, b), np.uint32)
+    less_s, less_u = a.view(np.int32) < b.view(np.int32), a < b
+    want = np.where(~(less_s & less_u), ~((a & b) ^ (a | 0x0F0F)), a)
+    assert (got == want + np.where(less_s, 0, 7).astype(np.uint32)).all()
+
+
+@pytest.mark.parametrize("compare", ["eq", "ne", "lt", "le", "gt", "ge"])
+def test_comparisons_know_signs_and_nan(compare):
+    import operator
+
+    edges = np.array([0, 1, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF], np.uint32)
+    a, b = (x.reshape(-1) for x in np.meshgrid(edges, edges))
+    a, b = np.resize(a, 32), np.resize(b, 32)
+    function = getattr(operator, compare)
+    for kind, view in (("s32", np.int32), ("u32", np.uint32)):
+        got = elementwise(f"setp.{compare}.{kind} %p1, %r10, %r11; selp.b32 %r20, 1, 0, %p1;", (a, b), np.uint32)
+        assert (got == function(a.view(view), b.view(view))).all()
+    x = np.resize(np.array([0.0, -0.0, 1.5, np.nan, np.inf], np.float32), 32)
+    y = np.roll(x, 3)
+    ordered = function(x, y) & ~np.isnan(x) & ~np.isnan(y)
+    got = elementwise(f"setp.{compare}.f32 %p1, %r10, %r11; selp.b32 %r20, 1, 0, %p1;", (x, y), np.uint32)
+    assert (got == ordered).all()
+    got = elementwise(f"setp.{compare}u.f32 %p1, %r10, %r11; selp.b32 %r20, 1, 0, %p1;", (x, y), np.uint32)
+    assert (got == (function(x, y) | np.isnan(x) | np.isnan(y))).all()
+
+
+@settings(max_examples=8, deadline=None)
+@given(a=numbers(32), b=numbers(64))
+def test_integer_conversions(a, b):
+    assert (elementwise("cvt.s64.s32 %rd20, %r10;", (a,), np.uint64).view(np.int64) == a.view(np.int32)).all()
+    assert (elementwise("cvt.u64.u32 %rd20, %r10;", (a,), np.uint64) == a).all()
+    assert (elementwise("cvt.u32.u64 %r20, %rd10;", (b,), np.uint32) == (b & 0xFFFFFFFF)).all()
+    low = elementwise("mov.b32 {%h1, %h2}, %r10; mov.b32 %r20, {%h2, %h1};", (a,), np.uint32)
+    assert (low == (a << 16 | a >> 16)).all()
+    parts = elementwise("mov.b64 {%r1, %r2}, %rd10; mov.b64 %rd20, {%r2, %r1};", (b,), np.uint64)
+    assert (parts == (b << np.uint64(32) | b >> np.uint64(32))).all()
+
+
+def test_float_arithmetic_is_ieee():
+    random = np.random.default_rng(0)
+    bits = random.integers(0, 1 << 32, (64, 2, 32), dtype=np.uint32)
+    with np.errstate(all="ignore"):
+        for a, b in bits.view(np.float32):
+            for op, function in (("add", np.add), ("sub", np.subtract), ("mul", np.multiply)):
+                got = elementwise(f"{op}.f32 %r20, %r10, %r11;", (a, b), np.float32)
+                np.testing.assert_array_equal(got, function(a, b))
+    constant = elementwise("mov.f32 %r20, 0fBF800000;", (a,), np.float32)
+    assert (constant == -1).all()
+
+
+def bf16_oracle(values):
+    """torch's rounding, with the hardware's NaN."""
+    bits = torch.from_numpy(values).bfloat16().view(torch.int16).numpy().view(np.uint16)
+    return np.where(np.isnan(values), 0x7FFF, bits).astype(np.uint16)
+
+
+def test_bf16_rounding_is_exact_for_every_exponent_tie_nan_and_subnormal():
+    high = np.arange(1 << 16, dtype=np.uint32) << 16
+    low = np.array([0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF], np.uint32)
+    values = (high[None] | low[:, None]).reshape(-1).view(np.float32)
+    half = values[::-1].copy()
+    threads, grid = 256, len(values) // 256
+    body = """mov.u32 %r1, %ctaid.x; shl.b32 %r2, %r1, 8; add.s32 %r3, %r2, %r0; mul.wide.u32 %rd10, %r3, 4;
+    add.s64 %rd11, %rd10, %rd0; add.s64 %rd12, %rd10, %rd1; add.s64 %rd13, %rd10, %rd2;
+    ld.global.f32 %f1, [%rd11]; ld.global.f32 %f2, [%rd12];
+    cvt.rn.bf16x2.f32 %r4, %f1, %f2; st.global.b32 [%rd13], %r4;"""
+    out = np.zeros(len(values), np.uint32)
+    run(kernel(body, "high low out", threads), values, half, out, grid=(grid, 1, 1), checks=False)
+    assert (out >> 16 == bf16_oracle(values)).all()
+    assert ((out & 0xFFFF).astype(np.uint16) == bf16_oracle(half)).all()
+
+
+def test_bf16_widens_by_shifting():
+    bits = np.arange(32, dtype=np.uint32) * 2027
+    got = elementwise("cvt.u16.u32 %h1, %r10; cvt.f32.bf16 %f1, %h1; mov.b32 %r20, %f1;", (bits,), np.uint32)
+    assert (got.view(np.float32) == from_bf16(bits.astype(np.uint16))).all()

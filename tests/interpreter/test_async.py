@@ -1,0 +1,128 @@
+"""Copies in flight, mbarriers and their phases: bytes appear with the event that publishes them, never before."""
+
+import numpy as np
+import pytest
+
+from skinny_gemm import interpreter
+from tests.interpreter.programs import kernel, run
+
+SCHEDULES = ["in_order", *(f"adversarial({s})" for s in range(8))]
+ADDRESSES = """mov.b32 %r1, smem; shl.b32 %r2, %r0, 4; add.s32 %r3, %r1, %r2; mul.wide.u32 %rd10, %r0, 16;
+    add.s64 %rd11, %rd10, %rd0; add.s64 %rd12, %rd10, %rd1;"""
+STORE = "ld.shared.v4.b32 {%r4, %r5, %r6, %r7}, [%r3]; st.global.v4.b32 [%rd12], {%r4, %r5, %r6, %r7};"
+
+
+def data(n=128):
+    return np.random.default_rng(0).integers(0, 1 << 32, n, dtype=np.uint32)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_wait_group_publishes_all_but_the_latest_groups(schedule):
+    body = ADDRESSES + """
+    cp.async.cg.shared.global [%r3], [%rd11], 16; cp.async.commit_group;
+    cp.async.cg.shared.global [%r3+512], [%rd11], 16; cp.async.commit_group;
+    cp.async.wait_group 1;""" + STORE  # fmt: skip
+    source, out = data(), np.zeros(128, np.uint32)
+    run(kernel(body, shared=1024), source, out, schedule=schedule)
+    assert (out == source).all()
+
+
+def test_an_unfinished_copy_is_not_visible():
+    for wait in ("", "cp.async.commit_group; cp.async.wait_group 1;"):
+        body = ADDRESSES + "cp.async.cg.shared.global [%r3], [%rd11], 16;" + wait + STORE
+        with pytest.raises(interpreter.PoisonError, match=r"stored value of 'st\.global.* lane 0"):
+            run(kernel(body, shared=512), data(), np.zeros(128, np.uint32))
+
+
+def test_predicates_hints_and_source_sizes():
+    body = ADDRESSES + """mov.b64 %rd5, 0; setp.lt.u32 %p1, %r0, 20; mov.b32 %r8, 4;
+    st.shared.v4.b32 [%r3], {%r0, %r0, %r0, %r0};
+    @%p1 cp.async.cg.shared.global.L2::cache_hint [%r3], [%rd11], 16, %rd5;
+    setp.ge.u32 %p2, %r0, 30;
+    @%p2 cp.async.ca.shared.global [%r3], [%rd11], 16, %r8;
+    cp.async.wait_all;""" + STORE  # fmt: skip
+    source, out = data().reshape(32, 4), np.zeros((32, 4), np.uint32)
+    run(kernel(body, shared=512), source, out)
+    assert (out[:20] == source[:20]).all()
+    assert (out[20:30] == np.arange(20, 30)[:, None]).all()
+    assert (out[30:, 0] == source[30:, 0]).all() and not out[30:, 1:].any()
+
+
+PIPE = """
+    mov.b32 %r1, smem; shr.u32 %r9, %r0, 5; and.b32 %r10, %r0, 31; shl.b32 %r2, %r10, 4; add.s32 %r3, %r1, %r2;
+    mul.wide.u32 %rd10, %r10, 16; add.s64 %rd11, %rd10, %rd0; add.s64 %rd12, %rd10, %rd1;
+    setp.ne.u32 %p1, %r0, 0; @%p1 bra READY;
+    mbarrier.init.shared.b64 [smem+512], 32; mbarrier.init.shared.b64 [smem+520], 1;
+READY:
+    bar.sync 0;
+    mov.b32 %r11, 0;
+    setp.eq.u32 %p2, %r9, 0; @%p2 bra LOADER;
+CONSUME:
+    and.b32 %r12, %r11, 1;
+    { .reg .pred P1; W: mbarrier.try_wait.parity.shared.b64 P1, [smem+512], %r12, 1000; @P1 bra.uni D; bra.uni W; D: }
+    ld.shared.v4.b32 {%r4, %r5, %r6, %r7}, [%r3];
+    st.global.v4.b32 [%rd12], {%r4, %r5, %r6, %r7};
+    bar.warp.sync -1;
+    elect.sync %r20|%p3, -1;
+    @%p3 mbarrier.arrive.shared.b64 %rd20, [smem+520];
+    add.s64 %rd12, %rd12, 512; add.s32 %r11, %r11, 1; setp.lt.u32 %p4, %r11, 5; @%p4 bra CONSUME;
+    ret;
+LOADER:
+    and.b32 %r12, %r11, 1; xor.b32 %r13, %r12, 1;
+    { .reg .pred P1; W: mbarrier.try_wait.parity.shared.b64 P1, [smem+520], %r13, 1000; @P1 bra.uni D; bra.uni W; D: }
+    cp.async.cg.shared.global [%r3], [%rd11], 16;
+    cp.async.mbarrier.arrive.noinc.shared.b64 [smem+512];
+    add.s64 %rd11, %rd11, 512; add.s32 %r11, %r11, 1; setp.lt.u32 %p4, %r11, 5; @%p4 bra LOADER;
+"""
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_rolled_ring_hands_over_every_stage(schedule):
+    source, out = data(640), np.zeros(640, np.uint32)
+    run(kernel(PIPE, threads=64, shared=528), source, out, schedule=schedule)
+    assert (out == source).all()
+
+
+def test_incrementing_arrivals_leave_the_count_alone():
+    body = (
+        ADDRESSES
+        + """setp.ne.u32 %p1, %r0, 0; @%p1 bra READY; mbarrier.init.shared.b64 [smem+512], 32; READY:
+    cp.async.cg.shared.global [%r3], [%rd11], 16;
+    cp.async.mbarrier.arrive.shared.b64 [smem+512];
+    mbarrier.arrive.shared.b64 %rd5, [smem+512];
+    { .reg .pred P1; W: mbarrier.test_wait.shared.b64 P1, [smem+512], %rd5; @P1 bra.uni D; bra.uni W; D: }"""
+        + STORE
+    )
+    source, out = data(), np.zeros(128, np.uint32)
+    run(kernel(body, shared=520), source, out)
+    assert (out == source).all()
+
+
+def test_a_deadlock_names_the_waiting_warp_the_phase_and_what_is_missing():
+    mutant = PIPE.replace("@%p3 mbarrier.arrive.shared.b64 %rd20, [smem+520];", "")
+    with pytest.raises(interpreter.DeadlockError) as error:
+        run(kernel(mutant, threads=64, shared=528), data(640), np.zeros(640, np.uint32))
+    message = str(error.value)
+    assert "CTA (0, 0, 0) warps [0] wait at PTX line" in message and "shared address 520" in message
+    assert "1 of 1 arrivals are pending (no instruction with this literal address arrives there)" in message
+    assert "shared address 512" in message and "32 of 32 arrivals are pending (arrivals are at PTX line" in message
+
+
+def test_a_deadlock_at_a_named_barrier_counts_the_missing_threads():
+    body = "shr.u32 %r1, %r0, 5; setp.eq.u32 %p1, %r1, 2; @%p1 ret; bar.sync 3, 96;"
+    with pytest.raises(interpreter.DeadlockError, match="named barrier 3, where 32 of 96 threads are missing"):
+        run(kernel(body, "out", 96), np.zeros(1, np.uint32))
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("mbarrier.arrive.shared.b64 %rd5, [smem+8];", "No mbarrier has been initialised at shared address 8"),
+        ("mbarrier.init.shared.b64 [smem], 0;", "cannot expect 0 arrivals"),
+        ("bar.sync 1, 40;", "expects 40 threads, which is not a multiple of 32"),
+        ("bar.sync 17;", "Barrier 17 does not exist"),
+    ],
+)
+def test_barriers_are_used_by_their_rules(body, message):
+    with pytest.raises(interpreter.BarrierError, match=message):
+        run(kernel(body, "out", shared=64), np.zeros(1, np.uint32))
