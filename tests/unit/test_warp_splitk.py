@@ -1,0 +1,132 @@
+"""The shipped warp split-K kernel, compiled here and run in the interpreter, against FP64.
+
+Properties: right for every legal tactic and every kind of M; bitwise the same under any schedule; never reads x past M
+nor writes out past M (guards in the fixture); one binary for all M; PDL is a compile-time switch; no illegal encoding
+on any architecture.
+"""
+
+import dataclasses
+import re
+
+import numpy as np
+import pytest
+
+from skinny_gemm import device, interpreter
+from skinny_gemm.kernels import ptx
+from skinny_gemm.problem import GemmProblem
+from skinny_gemm.runtime import ARCHITECTURES, compile_jit, compile_kernel, sass
+from skinny_gemm.tactics import WarpSplitKTactic
+
+SMALL = (64, 512)
+ODD_MS = (1, 3, 7, 9, 17, 31, 32)
+EVERY = WarpSplitKTactic.enumerate(GemmProblem(1, *SMALL), device.get("h200"))
+FULL = [  # a broad sample of tactics at real projections, every token tile, depth and loader count among them
+    ("16,8,256,8,2", 1, 3584, 7168),
+    ("32,8,256,11,2", 8, 3584, 7168),
+    ("16,16,256,6,1", 9, 2112, 7168),
+    ("32,32,256,4,2", 31, 896, 7168),
+    ("16,8,256,6,1", 17, 2304, 1536),
+    ("32,16,128,12,2", 32, 2304, 1536),
+    ("16,32,128,1,1", 7, 1536, 128),
+    ("16,8,256,3,2", 3, 7168, 768),
+]
+
+
+@pytest.mark.parametrize("tactic", EVERY, ids=str)
+def test_every_legal_tactic_of_a_small_problem(run, tolerance, tactic):
+    for m in ODD_MS:
+        case = run(tactic, m, *SMALL, bias=m % 2 == 1, seed=m)
+        assert case.error < tolerance, m
+
+
+@pytest.mark.parametrize(("tactic", "m", "n", "k"), FULL)
+def test_full_projections(run, tolerance, tactic, m, n, k):
+    assert run(WarpSplitKTactic.parse(tactic), m, n, k, seed=m).error < tolerance
+
+
+@pytest.mark.parametrize("tactic", ["16,8,128,2,1", "32,16,128,3,2", "16,32,256,2,2"])
+def test_every_schedule_gives_the_same_bits(run, tactic):
+    tactic = WarpSplitKTactic.parse(tactic)
+    first = run(tactic, 9, *SMALL)
+    for seed in range(5):
+        assert np.array_equal(run(tactic, 9, *SMALL, schedule=interpreter.adversarial(seed)).out, first.out)
+
+
+def test_the_partials_are_added_in_warp_order(run):
+    """Warps 0 to 3 hold K quarters of each tile: with partials 2^24, 1, -2^24, 1 only the order 0, 1, 2, 3 gives 1."""
+    tactic = WarpSplitKTactic(16, 8, 128, 1, 1)
+    compiled = compile_kernel(tactic, 16, 128)
+    x, weight = np.zeros((1, 128), np.float32), np.zeros((16, 128), np.float32)
+    x[0, [0, 32, 64, 96]] = 1
+    weight[:, [0, 32, 64, 96]] = 2.0**24, 1, -(2.0**24), 1
+    from skinny_gemm.artifact import LaunchArguments
+    from skinny_gemm.runtime.bfloat16 import from_bits, to_bits
+
+    out = np.zeros((1, 16), np.uint16)
+    named = {"x": to_bits(x), "weight": to_bits(weight), "out": out, "bias": None, "m": 1}
+    values = tuple(named[parameter.name] for parameter in compiled.parameters)
+    interpreter.run(compiled, LaunchArguments((1, 1, 1), values))
+    assert (from_bits(out) == 1).all()
+
+
+def test_one_binary_serves_every_m(run, tolerance):
+    tactic = WarpSplitKTactic(16, 8, 128, 4, 1)
+    compiled = compile_kernel(tactic, *SMALL)
+    assert all(run(tactic, m, *SMALL, compiled=compiled).error < tolerance for m in range(1, 33))
+
+
+def test_shared_memory_is_exactly_what_the_footprint_says(run):
+    """At the footprint's size it runs; eight bytes less and the last barrier is out of bounds."""
+    tactic = WarpSplitKTactic(16, 8, 128, 2, 1)
+    compiled = compile_kernel(tactic, *SMALL)
+    assert compiled.smem_bytes == tactic.footprint(GemmProblem(8, *SMALL), device.get("h200")).smem_bytes
+    run(tactic, 8, *SMALL, compiled=compiled)
+    smaller = dataclasses.replace(compiled, smem_bytes=compiled.smem_bytes - 8)
+    with pytest.raises(interpreter.InterpreterError):
+        run(tactic, 8, *SMALL, compiled=smaller)
+
+
+def test_pdl_is_a_switch():
+    tactic = WarpSplitKTactic(16, 8, 128, 2, 1)
+    assert "griddepcontrol" not in compile_kernel(tactic, *SMALL, pdl=False).ptx
+    text = compile_kernel(tactic, *SMALL, pdl=True).ptx
+    assert text.count("griddepcontrol.launch_dependents") == 1
+
+
+def test_only_after_the_dependency_wait_is_x_read_and_weights_before_it():
+    """In program order: weight tile 0, barrier set-up, the wait, and only then the unhinted copies, which are x's."""
+    text = compile_kernel(WarpSplitKTactic(16, 8, 128, 2, 1), *SMALL).ptx
+    wait = text.index("griddepcontrol.wait")
+    hinted = [match.start() for match in re.finditer(r"cp\.async\.cg\S*cache_hint", text)]
+    plain = [match.start() for match in re.finditer(r"cp\.async\.cg\.shared\.global \[", text)]
+    assert plain and min(plain) > wait
+    assert min(hinted) < text.index("mbarrier.init") < text.index("bar.sync") < wait
+
+
+def test_the_k_loop_is_unrolled():
+    """Rolled, K = 7168 ran 3-16 % slower: one mma per k16 phase of a warp's quarter of each tile stands in the PTX."""
+    text = compile_kernel(WarpSplitKTactic(16, 8, 256, 4, 1), 64, 2048).ptx
+    assert text.count("mma.sync") == 2048 // 256 * 4
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_every_legal_tactic_is_encoded_legally(arch):
+    """compile_kernel scans the SASS for the faulty `LDGSTS`; here it must also find the hinted copies to scan."""
+    for tactic in EVERY[:: 1 if arch == "sm_90a" else 6]:
+        compiled = compile_kernel(tactic, *SMALL, arch=arch)
+        assert f".target {arch}" in compiled.ptx and compiled.arch == arch
+        copies = [line for line in sass.instructions(compiled.cubin) if line[1] == "LDGSTS"]
+        assert copies and not sass.misencoded_copies(compiled.cubin)
+        assert compiled.resources.spill_bytes == 0 and compiled.resources.registers <= 128
+
+
+def test_the_scan_finds_the_fault_that_a_uniform_base_provokes(monkeypatch):
+    """Without the vector register the assembler really does emit an odd descriptor."""
+    from skinny_gemm.kernels import warp_splitk
+
+    monkeypatch.setattr(ptx, "vector_register", lambda value, lane: value)
+    built = warp_splitk.build(*SMALL, WarpSplitKTactic(16, 8, 128, 2, 1), True)
+    with pytest.raises(ValueError, match="mis-encoded"):
+        compile_jit(
+            "warp-splitk", built, warp_splitk.PARAMETERS, built.block, built.smem_bytes, "sm_90a", True
+        )
