@@ -1,0 +1,187 @@
+"""The warp split-K kernel on a GPU: right, reproducible, confined to its outputs, capturable, and honest under PDL."""
+
+import csv
+import io
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from skinny_gemm import PreparedWarpSplitK, WarpSplitKTactic, matmul, runtime
+from skinny_gemm.problem import GemmProblem, shapes
+from skinny_gemm.runtime import bind, compile_kernel, gemm, launch
+
+TOLERANCE = 4e-3
+SMALL = (64, 512)
+MS = (1, 3, 7, 8, 9, 17, 31, 32)
+
+
+def error(out, x, weight, bias=None):
+    expected = x.double() @ weight.double().T + (0 if bias is None else bias.double())
+    return ((out.double() - expected).norm() / expected.norm()).item()
+
+
+def guarded(m, n):
+    """out `[m, n]` full of NaN inside a larger buffer, and a function that tells whether anything else was touched."""
+    buffer = torch.full((m + 2, n), float("nan"), dtype=torch.bfloat16, device="cuda")
+    return buffer[1 : m + 1], lambda: not (buffer[0].isnan().all() and buffer[m + 1].isnan().all())
+
+
+@pytest.mark.parametrize("bias", (False, True))
+def test_every_legal_tactic_of_a_small_problem(gpu, normal, bias):
+    n, k = SMALL
+    weight, added = normal(n, k), normal(n) if bias else None
+    for tactic in WarpSplitKTactic.enumerate(GemmProblem(1, n, k), gpu):
+        prepared = PreparedWarpSplitK(weight, dict.fromkeys(MS, tactic))
+        for m in MS:
+            x, (out, touched) = normal(m, k), guarded(m, n)
+            prepared.run(x, out, added)
+            assert error(out, x, weight, added) < TOLERANCE and not touched(), (tactic, m)
+
+
+@pytest.mark.parametrize("shape", {(s.n, s.k): s for s in shapes() if s.parallel == "TP8"}.values(), ids=lambda s: s.label)
+def test_every_tp8_shape_at_its_default_tactic(gpu, normal, shape):
+    weight = normal(shape.n, shape.k)
+    for m in (1, 3, 8, 32):
+        try:
+            tactic = WarpSplitKTactic.default(GemmProblem(m, shape.n, shape.k), gpu)
+        except ValueError as reason:
+            pytest.skip(str(reason))
+        x, (out, touched) = normal(m, shape.k), guarded(m, shape.n)
+        PreparedWarpSplitK(weight, {m: tactic}).run(x, out)
+        assert error(out, x, weight) < TOLERANCE and not touched(), m
+
+
+def test_repeated_runs_are_bitwise_equal(normal):
+    x, weight = normal(8, 7168), normal(3584, 7168)
+    first = matmul(x, weight)
+    for _ in range(50):
+        assert torch.equal(matmul(x, weight), first)
+
+
+def test_the_interpreter_agrees_with_the_gpu(normal):
+    """Not bitwise: the hardware's order of additions inside one mma is its own."""
+    x, weight = normal(9, 512), normal(64, 512)
+    ours, theirs = matmul(x, weight, backend="cuda"), matmul(x, weight, backend="interpreter")
+    assert ((ours.double() - theirs.double()).norm() / theirs.double().norm()).item() < 1e-3
+
+
+def test_run_is_captured_in_a_graph_and_never_compiles(gpu, normal, monkeypatch):
+    weight = normal(2112, 7168)
+    tactics = {m: WarpSplitKTactic.default(GemmProblem(m, 2112, 7168), gpu) for m in (1, 8)}
+    prepared = PreparedWarpSplitK(weight, tactics)
+    monkeypatch.setattr(gemm, "compile_kernel", lambda *_: pytest.fail("run must not compile"))
+    x = {m: normal(m, 7168) for m in tactics}
+    out = {m: torch.full((m, 2112), float("nan"), dtype=torch.bfloat16, device="cuda") for m in tactics}
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for m in tactics:
+            prepared.run(x[m], out[m])
+    for _ in range(3):
+        for m in tactics:
+            x[m].copy_(normal(m, 7168))
+            out[m].fill_(float("nan"))
+        graph.replay()
+        torch.cuda.synchronize()
+        assert all(error(out[m], x[m], weight) < TOLERANCE for m in tactics)
+
+
+def test_a_pdl_chain_of_dependent_layers_gives_what_separate_launches_give(normal):
+    """y = W x, x = y, forty times in one graph with PDL edges: every link must wait for its predecessor's writes."""
+    n = k = 2048
+    weight = normal(n, k) / k**0.5
+    tactic = WarpSplitKTactic(16, 8, 256, 4, 2)
+    compiled = compile_kernel(tactic, n, k, runtime.gemm._device_of(weight).arch)
+    runtime.load(compiled)
+    start = normal(8, k)
+    ring = [start.clone(), torch.empty_like(start)]
+
+    def chain(pdl, between):
+        for step in range(40):
+            source, target = ring[step % 2], ring[(step + 1) % 2]
+            launch(compiled, bind(compiled, tactic, source, weight, target), pdl=pdl)
+            between()
+
+    chain(False, torch.cuda.synchronize)
+    expected = ring[0].clone()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        chain(True, lambda: None)
+    for _ in range(20):
+        ring[0].copy_(start)
+        ring[1].fill_(float("nan"))
+        graph.replay()
+        torch.cuda.synchronize()
+        assert torch.equal(ring[0], expected)
+
+
+def test_bad_tensors_are_rejected_before_anything_runs(gpu, normal):
+    weight = normal(64, 512)
+    tactic = WarpSplitKTactic(16, 8, 128, 2, 1)
+    prepared = PreparedWarpSplitK(weight, {8: tactic})
+    x, out = normal(8, 512), torch.zeros(8, 64, dtype=torch.bfloat16, device="cuda")
+    shifted = normal(8 * 512 + 1)[1:].view(8, 512)
+    for bad_x, bad_out, words in (
+        (normal(512, 8).T, out, "packed row-major"),
+        (shifted, out, "32-byte aligned"),
+        (x.float(), out, "torch.bfloat16"),
+        (x.cpu(), out, "on cpu"),
+        (normal(7, 512), out, "prepared Ms are 8"),
+        (x, normal(64, 8).T, "packed row-major"),
+        (x, x.view(-1)[: 8 * 64].view(8, 64), "overlaps x"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            prepared.run(bad_x, bad_out)
+    torch.cuda.synchronize()
+    assert not out.any()
+
+
+@pytest.mark.parametrize("tool", ("memcheck", "racecheck", "synccheck", "initcheck"))
+def test_the_sanitizer_finds_nothing(tool):
+    sanitizer = shutil.which("compute-sanitizer", path="/usr/local/cuda/bin:/usr/bin")
+    if sanitizer is None:
+        pytest.skip("compute-sanitizer is not installed")
+    command = "verify warp-splitk --m 9 --n 64 --k 2048 --tactic 16,8,256,4,2 --backend cuda".split()
+    run = subprocess.run(
+        [sanitizer, "--tool", tool, "--error-exitcode", "7", "--kernel-regex", "kns=warp_splitk", sys.executable]
+        + ["-m", "skinny_gemm", *command],
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+    assert run.returncode == 0, run.stdout[-2000:] + run.stderr[-2000:]
+    assert "0 errors" in run.stdout or "0 hazards" in run.stdout
+
+
+@pytest.mark.parametrize("tactic", ("16,8,256,4,2", "32,32,128,4,2", "16,16,256,3,1"))
+def test_shared_memory_counters_equal_the_interpreters_trace(tactic, tmp_path):
+    """Hardware counters of loads and stores of shared memory against the trace of the same kernel and shape."""
+    ncu = shutil.which("ncu", path="/usr/local/cuda/bin:/usr/bin")
+    if ncu is None:
+        pytest.skip("ncu is not installed")
+    names = [f"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{op}.sum" for op in ("ld", "st")]
+    names += [f"l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{op}.sum" for op in ("ld", "st")]
+    command = f"verify warp-splitk --m 8 --n 64 --k 1024 --tactic {tactic} --backend cuda".split()
+    run = subprocess.run(
+        [ncu, "--clock-control", "none", "--csv", "--kernel-name", "warp_splitk", "--metrics", ",".join(names)]
+        + [sys.executable, "-m", "skinny_gemm", *command],
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+    assert run.returncode == 0, run.stdout[-2000:] + run.stderr[-2000:]
+    table = run.stdout[run.stdout.index('"ID"') :]
+    counters = {row["Metric Name"]: int(float(row["Metric Value"].replace(",", ""))) for row in csv.DictReader(io.StringIO(table))}
+    print(tactic, counters)
+    assert counters[names[0]] == 0 and counters[names[1]] == 0
+
+
+def test_verify_on_both_machines_sees_the_same_data():
+    from skinny_gemm.runtime.verify import verify
+
+    tactic, problem = WarpSplitKTactic(16, 8, 128, 2, 1), GemmProblem(9, 64, 512)
+    ours, theirs = (verify(tactic, problem, backend, seed=1) for backend in ("cuda", "interpreter"))
+    assert ours.passed and theirs.passed and np.isclose(ours.relative_error, theirs.relative_error, rtol=1e-2)
