@@ -3,10 +3,12 @@
 from importlib import import_module
 
 _EXPORTS = {
+    "conflicts": ".bank_conflicts",
     "PipelineExplorer": ".pipeline",
     "RunExplorer": ".run",
     "SwizzleExplorer": ".swizzle",
     "TacticExplorer": ".tactic",
+    "export_dir": ".base",
     "show": ".base",
     "shown": ".base",
 }

@@ -1,7 +1,7 @@
-"""Pictures of shared memory: the swizzle, the linked view of one `ldmatrix`, and bank conflicts.
+"""Pictures of shared memory: the swizzle, and the linked view of one `ldmatrix`.
 
-In all of them colour is the group of four banks that serves a 16-byte chunk. Offsets are those of
-`layouts.swizzle` and `layouts.warp_splitk`, conflict counts those of `layouts.banks`.
+In both of them colour is the group of four banks that serves a 16-byte chunk. Offsets are those of `layouts.swizzle`
+and `layouts.warp_splitk`.
 """
 
 from collections.abc import Sequence
@@ -158,40 +158,6 @@ def ldmatrix_view(
     tile.note(0, 1, lane_sentence(table, lane), weight="bold", offset=(0, 52), **sentence)
     if bank is not None:
         tile.note(0, 1, bank_sentence(table, bank), offset=(0, 33), **sentence)
-    return fig
-
-
-def conflict_bars(data: pd.DataFrame, theme: style.Theme = style.LIGHT) -> Figure:
-    """Wavefronts per access, as columns `access`, `source`, `wavefronts`, `ideal` give them: one bar per row.
-
-    Bars of one `access` stand together, one grey and hatch (colour means banks) per `source` in order of appearance;
-    a mark shows the ideal.
-    """
-    accesses, sources = list(dict.fromkeys(data.access)), list(dict.fromkeys(data.source))
-    lines = len(accesses) * (len(sources) + 1)
-    height = 0.27 * lines
-    fig = style.figure(10, height + 1.6, theme)
-    limit = max(float(data.wavefronts.max()), 1.0) * 1.12
-    panel = Panel(fig, 2.6, 0.95, 6.9, height, theme, x=(0, limit), y=(lines, 0))
-    step = next(s for s in (1, 2, 5, 10, 20, 50, 100, 1000) if limit / s <= 9)
-    panel.ticks("x", np.arange(0, limit, step), range(0, int(limit) + 1, step), "wavefronts per warp-wide access")
-    panel.frame("l")
-    fills = theme.grey, theme.faint, theme.muted
-    look = {
-        source: dict(facecolor=fills[j % 3], hatch=style.HATCHES[j % 8], edgecolor=theme.paper)
-        for j, source in enumerate(sources)
-    }
-    group_start = {access: i * (len(sources) + 1) + 0.5 for i, access in enumerate(accesses)}
-    for access, start in group_start.items():
-        panel.labels([(0, start + len(sources) / 2)], [access], ha="right", offset=(-8, 0))
-    for row in data.itertuples():
-        y = group_start[row.access] + sources.index(row.source)
-        panel.boxes([(0, y + 0.1, row.wavefronts, 0.8)], look[row.source]["facecolor"], **look[row.source])
-        panel.lines([[(row.ideal, y), (row.ideal, y + 1)]], theme.ink, linewidths=2.2, zorder=3)
-        text = f"{row.wavefronts:.2f}".rstrip("0").rstrip(".")
-        panel.labels([(row.wavefronts, y + 0.5)], [text], ha="left", offset=(5, 0))
-    panel.key(list(look.items()), 0, height + 0.15, 2.0)
-    panel.note(1, 1, "|  without conflicts", ha="right", weight="bold", offset=(0, 15.5))
     return fig
 
 

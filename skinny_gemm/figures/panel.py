@@ -161,7 +161,7 @@ class Panel:
         for i, (text, look) in enumerate(entries):
             left = x + i * step
             box = Path([(left, y), (left + 0.22, y), (left + 0.22, y + 0.13), (left, y + 0.13), (left, y)], closed=True)
-            self.add(PathPatch(box, transform=there, **look))
+            self.add(PathPatch(box, transform=there, **({"linewidth": 0} | look)))
             self.add(Labels([(left + 0.28, y + 0.065)], [text], there, self.theme.ink, ha="left"))
 
     def line_key(self, entries: Sequence[tuple[str, str, dict]]) -> None:

@@ -8,7 +8,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skinny_gemm.layouts import banks
@@ -41,12 +41,14 @@ accesses = st.sampled_from([4, 8, 16]).flatmap(
 )
 
 
+@settings(deadline=None)
 @given(accesses)
 def test_equals_a_lane_by_lane_count(access):
     width, addresses, active = access
     assert banks.wavefronts(addresses, width, active) == count_slowly(addresses, width, active)
 
 
+@settings(deadline=None)
 @given(st.lists(accesses.filter(lambda a: a[0] == 8), min_size=2, max_size=4))
 def test_many_accesses_at_once_equal_one_at_a_time(many):
     addresses, active = np.array([a[1] for a in many]), np.array([a[2] for a in many])

@@ -1,0 +1,114 @@
+"""Bank conflicts of the warp split-K kernel: what the layouts' model says, and what a trace of the kernel shows.
+
+Both are tables of mean wavefronts per warp-wide access: access, source, wavefronts, ideal.
+"""
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from ..layouts import banks
+from ..layouts import warp_splitk as layout
+from ..layouts.swizzle import ELEMENT_BYTES, plain_offset, tile_offset
+from ..tactics import WarpSplitKTactic
+from . import style
+from .panel import Panel
+
+COLUMNS = ["access", "source", "wavefronts", "ideal"]
+PLAIN, SHIPPED, TRACED = "model, row-major", "model, the kernel's layout", "trace of the kernel"
+FP32 = 4  #: bytes
+
+
+def modelled(tactic: WarpSplitKTactic) -> pd.DataFrame:
+    """What the bank model says of every kind of access, for row-major tiles and for the kernel's layouts."""
+    lane, t = np.arange(banks.LANES), tactic
+    warps, steps_a, steps_b = range(layout.COMPUTE_WARPS), range(t.output_tile // 16), range(t.token_tile // 8)
+
+    def tiles(rows, threads):
+        """Rows and columns that the loader warps write: (accesses, 32)."""
+        thread = np.arange(threads).reshape(-1, 32)
+        chunks = range(layout.loader_chunks(rows, threads, t.k_tile))
+        pairs = [layout.loader_chunk(thread, i, threads, t.k_tile) for i in chunks]
+        return tuple(np.concatenate(part) for part in zip(*pairs, strict=True))
+
+    def stacked(places):
+        return tuple(np.stack(part) for part in zip(*places, strict=True))
+
+    a = [layout.a_ldmatrix(w, i, p, lane, t.k_tile) for w in warps for i in steps_a for p in range(t.k_tile // 64)]
+    b = [layout.b_ldmatrix(w, j, q, lane, t.k_tile) for w in warps for j in steps_b for q in range(t.k_tile // 128)]
+    tiled = {
+        "A, ldmatrix": stacked(a),
+        "B, ldmatrix": stacked(b),
+        "A, cp.async": tiles(t.output_tile, layout.WEIGHT_LOADER_WARPS * layout.WARP),
+        "B, cp.async": tiles(t.token_tile, t.b_loader_warps * layout.WARP),
+    }
+    stores = stacked([layout.accumulator_element(i, j, lane, w) for i in steps_a for j in steps_b for w in (0, 2)])
+    units = [layout.reduce_unit(u + lane, t.output_tile) for u in range(0, layout.reduce_units(*_tile(t)), 32)]
+    loads = stacked([(feature + f, token) for feature, token in units for f in range(layout.FEATURES_PER_UNIT)])
+
+    rows = []
+    for source, place in ((PLAIN, plain_offset), (SHIPPED, tile_offset)):
+        rows += [_row(access, source, ELEMENT_BYTES * place(*at, t.k_tile), 16) for access, at in tiled.items()]
+    for access, (feature, token), width in (("partials, st", stores, 2 * FP32), ("partials, ld", loads, FP32)):
+        rows.append(_row(access, PLAIN, FP32 * (feature * t.token_tile + token), width))
+        rows.append(_row(access, SHIPPED, FP32 * layout.partial_word(feature, token, t.output_tile), width))
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def traced(accesses: pd.DataFrame, regions) -> pd.DataFrame:
+    """The same from `accesses`, a table of `interpreter.trace.shared_accesses`; `regions` as in a footprint."""
+    first = np.array([addresses.min() for addresses in accesses.addresses])
+    names = np.full(len(accesses), "", dtype=object)
+    for name, offset, size in regions:
+        names[(first >= offset) & (first < offset + size)] = name
+    kinds = [_kind(opcode) for opcode in accesses.opcode]
+    labels = [f"{name}, {kind}" for name, kind in zip(names, kinds, strict=True)]
+    means = accesses[["wavefronts", "ideal"]].groupby(np.array(labels, dtype=object), sort=False).mean()
+    return pd.DataFrame([(access, TRACED, *row) for access, row in zip(means.index, means.values, strict=True)],
+                        columns=COLUMNS)  # fmt: skip
+
+
+def conflict_bars(data: pd.DataFrame, theme: style.Theme = style.LIGHT) -> Figure:
+    """Wavefronts per access, as columns `access`, `source`, `wavefronts`, `ideal` give them: one bar per row.
+
+    Bars of one `access` stand together, one grey and hatch (colour means banks) per `source` in order of appearance;
+    a mark shows the ideal.
+    """
+    accesses, sources = list(dict.fromkeys(data.access)), list(dict.fromkeys(data.source))
+    lines = len(accesses) * (len(sources) + 1)
+    height = 0.27 * lines
+    fig = style.figure(10, height + 1.6, theme)
+    limit = max(float(data.wavefronts.max()), 1.0) * 1.12
+    panel = Panel(fig, 2.6, 0.95, 6.9, height, theme, x=(0, limit), y=(lines, 0))
+    step = next(s for s in (1, 2, 5, 10, 20, 50, 100, 1000) if limit / s <= 9)
+    panel.ticks("x", np.arange(0, limit, step), range(0, int(limit) + 1, step), "wavefronts per warp-wide access")
+    panel.frame("l")
+    fills = theme.grey, theme.faint, theme.muted
+    look = {
+        source: dict(facecolor=fills[j % 3], hatch=style.HATCHES[j % 8], edgecolor=theme.paper)
+        for j, source in enumerate(sources)
+    }
+    group_start = {access: i * (len(sources) + 1) + 0.5 for i, access in enumerate(accesses)}
+    for access, start in group_start.items():
+        panel.labels([(0, start + len(sources) / 2)], [access], ha="right", offset=(-8, 0))
+    for row in data.itertuples():
+        y = group_start[row.access] + sources.index(row.source)
+        panel.boxes([(0, y + 0.1, row.wavefronts, 0.8)], look[row.source]["facecolor"], **look[row.source])
+        panel.lines([[(row.ideal, y), (row.ideal, y + 1)]], theme.ink, linewidths=2.2, zorder=3)
+        text = f"{row.wavefronts:.2f}".rstrip("0").rstrip(".")
+        panel.labels([(row.wavefronts, y + 0.5)], [text], ha="left", offset=(5, 0))
+    panel.key(list(look.items()), 0, height + 0.15, 2.0)
+    panel.note(1, 1, "|  without conflicts", ha="right", weight="bold", offset=(0, 15.5))
+    return fig
+
+
+def _kind(opcode: str) -> str:
+    return "cp.async" if opcode.startswith("cp.async") else opcode.split(".")[0]
+
+
+def _tile(tactic: WarpSplitKTactic) -> tuple[int, int]:
+    return tactic.output_tile, tactic.token_tile
+
+
+def _row(access: str, source: str, addresses, width: int) -> tuple[str, str, float, float]:
+    return access, source, float(banks.wavefronts(addresses, width).mean()), float(banks.ideal_wavefronts(width))
