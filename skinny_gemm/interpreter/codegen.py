@@ -7,6 +7,7 @@ array "branch is taken". Reading the generated text (`Program.source`) is the be
 
 import re
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -25,7 +26,9 @@ NO_EFFECT = {"fence", "membar", "prefetch", "nanosleep", "setmaxnreg", "discard"
 SPECIALS = {"tid", "ntid", "ctaid", "nctaid"}
 
 
+@cache
 def width_of(type_name: str) -> int:
+    """Bits of a PTX type such as `u32`; a predicate has one."""
     return 1 if type_name == "pred" else int(re.sub(r"\D", "", type_name))
 
 
@@ -97,8 +100,9 @@ class Generator:
             if block.live_out >> n & 1:
                 tail.append(f"R[{n}] = merge(M, v{n}, R[{n}])" if masked else f"R[{n}] = v{n}")
         if not masked:  # in a masked region another path may still need them
-            dead = block.live_in & ~block.live_out
-            tail += [f"R[{n}] = None" for n in range(dead.bit_length()) if dead >> n & 1]
+            dead = block.live_in & ~block.live_out  # all of them are read here
+            read = {self.number[name] for ins in code for name in self.flow.reads[ins.index]}
+            tail += [f"R[{n}] = None" for n in sorted(read) if dead >> n & 1]
         if block.branch is not None and block.branch.guard:
             register, negated = block.branch.guard
             tail.append(f"return {'~' if negated else ''}{self.local_name(register.name)}")

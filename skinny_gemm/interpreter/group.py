@@ -289,8 +289,9 @@ class Group:
         at = at[:, :, order]
         raw = view.reshape(-1).take(self.rows[:, None, None, None] * view.shape[1] + at, mode="clip")
         out = self.machine.scratch(slot, (*raw.shape[:3], raw.shape[3] * 8))
-        out.view(np.uint16)[..., 1::2] = raw.view(np.uint16)  # the low halves are zero and stay so
-        return out
+        np.copyto(out, raw.view(np.uint16))  # widening and shifting in place beats a strided copy of the halves
+        out <<= 16
+        return out.view(np.float32)
 
     # Asynchronous copies
 

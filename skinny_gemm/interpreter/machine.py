@@ -70,12 +70,12 @@ class Machine:
         return self.views[width]
 
     def scratch(self, slot, shape):
-        """A zeroed float32 array that is written again for the same slot and shape."""
+        """A uint32 array whose memory the next call for the same slot and shape reuses."""
         key = slot, shape
         if key not in self.pool:
             if len(self.pool) > 64:
                 self.pool.clear()
-            self.pool[key] = np.zeros(shape, np.float32)
+            self.pool[key] = np.empty(shape, np.uint32)
         return self.pool[key]
 
     def changed(self):

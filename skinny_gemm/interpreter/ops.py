@@ -60,16 +60,17 @@ def select(array, rows, warps):
 def select_registers(registers, rows, warps):
     """`select` for a list of registers (None where undefined); `Word`s that share an accumulator still do."""
     accumulators = {}
-    out = []
-    for value in registers:
+    out = registers.copy()
+    for i, value in enumerate(registers):
+        if value is None:
+            continue
         if value.__class__ is Word:
             whole = value.accumulator
             if id(whole) not in accumulators:
                 accumulators[id(whole)] = Accumulator(select(whole.tile, rows, warps))
-            value = Word(accumulators[id(whole)], value.v)
-        elif value is not None:
-            value = select(value, rows, warps)
-        out.append(value)
+            out[i] = Word(accumulators[id(whole)], value.v)
+        else:
+            out[i] = select(value, rows, warps)
     return out
 
 

@@ -102,7 +102,7 @@ _LABEL = re.compile(r"\s*([\w$]+)\s*:(?!:)")
 _GUARD = re.compile(r"@(!?)\s*([%\w$]+)\s+")
 _REG_DECL = re.compile(r"\.reg\s+\.(\w+)\s+(.*)", re.S)
 _REG_RANGE = re.compile(r"([%\w$]+?)<(\d+)>$")
-_TOKEN = re.compile(r"[{}\[\],|]|[^\s{}\[\],|]+")
+_OPERAND = re.compile(r"\{[^}]*\}|\[[^\]]*\]|\||[^\s,|]+")
 _PIECE = re.compile(r"[^;{}\n]*(?:\{[^{}\n;]*\}[^;{}\n]*)*;|[{}]|[^;{}\s][^;{}\n]*|\n")
 _SPECIAL = ("%tid", "%ntid", "%ctaid", "%nctaid", "%laneid", "%warpid", "%cluster_", "%is_explicit", "%smid", "%clock")
 
@@ -138,20 +138,18 @@ def type_bytes(name: str) -> int:
 class _Scope:
     def __init__(self, parent, number):
         self.parent, self.number, self.names, self.labels = parent, number, {}, {}
+        self.memo = {}  # operands as written -> parsed
 
 
 class _Function:
     """The parser's state for one function body."""
 
     def __init__(self, clean, text, match, end, header):
-        self.lines = text.split("\n")
         self.name = match.group(1)
         self.body = clean[match.end() : end]
         self.line = clean.count("\n", 0, match.end()) + 1
         self.widths, self.symbols, self.raw = {}, {}, []
-        self.prefixes = {}  # `%r<593>` declares %r0 .. %r592
-        self.scopes = 0
-        self.memo = {}
+        self.scopes, self.opcodes = 0, {}
         self.shared_end, self.extern = SHARED_BASE, None
         self.parameters = tuple(self.read_parameters(match.group(2)))
         for declaration in _SHARED.finditer(header):
@@ -226,11 +224,11 @@ class _Function:
         width = 1 if kind == "pred" else int(re.sub(r"\D", "", kind))
         for name in (n.strip() for n in names.split(",")):
             numbered = _REG_RANGE.match(name)
-            unique = (lambda n: n) if scope.parent is None else (lambda n: f"{n}@{scope.number}")
             declared = [f"{numbered[1]}{i}" for i in range(int(numbered[2]))] if numbered else [name]
+            suffix = f"@{scope.number}" if scope.parent else ""
             for register in declared:
-                scope.names[register] = unique(register)
-                self.widths[unique(register)] = width
+                scope.names[register] = register + suffix
+                self.widths[register + suffix] = width
 
     def resolve(self, index, line, piece, scope) -> Instruction:
         self.line, text = line, piece
@@ -239,12 +237,13 @@ class _Function:
             match = _GUARD.match(piece)
             guard = self.operand(match.group(2), scope), bool(match.group(1))
             piece = piece[match.end() :]
-        opcode, _, rest = piece.partition(" ") if " " in piece else piece.partition("\t")
-        opcode, _, tail = opcode.partition("\t")
-        rest = tail + " " + rest
-        op = tuple(opcode.split("."))
+        opcode, *rest = piece.split(None, 1)
+        rest = rest[0] if rest else ""
+        op = self.opcodes.get(opcode)
+        if op is None:
+            op = self.opcodes[opcode] = tuple(opcode.split("."))
         if op[0] in ("bra", "ret", "exit"):
-            operands = (self.target(rest.strip(), scope),) if op[0] == "bra" else ()
+            operands = (self.target(rest, scope),) if op[0] == "bra" else ()
         else:
             operands = self.operands(rest, scope)
         return Instruction(index, line, text, op, guard, operands)
@@ -257,36 +256,33 @@ class _Function:
         raise PtxSyntaxError(f"Line {self.line}: the label {name!r} is not defined.")
 
     def operands(self, text, scope) -> tuple:
-        tokens, out, i = _TOKEN.findall(text), [], 0
-        while i < len(tokens):
-            token = tokens[i]
-            if token == ",":
-                i += 1
-            elif token == "{":
-                end = tokens.index("}", i)
-                out.append(Vector(tuple(self.operand(t, scope) for t in tokens[i + 1 : end] if t != ",")))
-                i = end + 1
-            elif token == "[":
-                end = tokens.index("]", i)
-                out.append(self.address("".join(tokens[i + 1 : end]), scope))
-                i = end + 1
-            elif token == "|":
-                out[-1] = Vector((out[-1], self.operand(tokens[i + 1], scope)))
-                i += 2
-            else:
-                out.append(self.operand(token, scope))
-                i += 1
+        out, memo, pair = [], scope.memo, False
+        for token in _OPERAND.findall(text):
+            if token == "|":
+                pair = True
+                continue
+            operand = memo.get(token)
+            if operand is None:
+                operand = memo[token] = self.compound(token, scope)
+            if pair:
+                operand, pair = Vector((out.pop(), operand)), False
+            out.append(operand)
         return tuple(out)
+
+    def compound(self, token, scope):
+        """An operand of any form: `{...}`, `[...]` or a simple one."""
+        if token[0] == "{":
+            return Vector(tuple(self.operand(t.strip(), scope) for t in token[1:-1].split(",")))
+        if token[0] == "[":
+            return self.address(token[1:-1].replace(" ", ""), scope)
+        return self.operand(token, scope)
 
     def operand(self, token, scope):
         while scope:
             if token in scope.names:
                 return Reg(scope.names[token])
             scope = scope.parent
-        if token in self.memo:
-            return self.memo[token]
-        self.memo[token] = value = self.constant(token)
-        return value
+        return self.constant(token)
 
     def constant(self, token):
         if token.startswith(_SPECIAL):

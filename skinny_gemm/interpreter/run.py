@@ -15,7 +15,7 @@ from .memory import GlobalMemory, as_bytes
 from .schedules import named
 
 CHUNK_BYTES = 48 << 20  #: shared memory of one chunk of CTAs, twins included
-CHUNK_ROWS = 256  #: CTAs of one chunk, twins included
+CHUNK_ROWS = 128  #: CTAs of one chunk, twins included
 PROGRESS_AFTER = 2.0  #: seconds after which `progress` is called
 PROGRESS_EVERY = 0.25
 

@@ -39,7 +39,7 @@ BINARY = {
 
 @pytest.mark.parametrize("op", BINARY)
 @pytest.mark.parametrize("kind", ["s32", "u32", "s64", "u64"])
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(data=st.data())
 def test_integer_arithmetic_wraps_exactly(op, kind, data):
     bits = int(kind[1:])
@@ -54,7 +54,7 @@ def test_integer_arithmetic_wraps_exactly(op, kind, data):
 
 @pytest.mark.parametrize("op", ["shl.b", "shr.u", "shr.s"])
 @pytest.mark.parametrize("bits", [32, 64])
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(data=st.data())
 def test_shifts_clamp_their_amount(op, bits, data):
     a, amount = data.draw(numbers(bits)), data.draw(numbers(32))
@@ -69,7 +69,7 @@ def test_shifts_clamp_their_amount(op, bits, data):
 
 
 @pytest.mark.parametrize("kind", ["s32", "u32"])
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(a=numbers(32), b=numbers(32), c=numbers(64))
 def test_wide_products_are_exact(kind, a, b, c):
     got = elementwise(f"mad.wide.{kind} %rd20, %r10, %r11, %rd12;", (a, b, c), np.uint64)
@@ -81,7 +81,7 @@ def test_wide_products_are_exact(kind, a, b, c):
     assert got.tolist() == [fix(x) * factor % (1 << 64) for x in a.tolist()]
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(a=numbers(32), b=numbers(32))
 def test_logic_and_selection(a, b):
     code = """and.b32 %r30, %r10, %r11; or.b32 %r31, %r10, 0x0f0f; xor.b32 %r32, %r30, %r31; not.b32 %r33, %r32;
@@ -113,7 +113,7 @@ def test_comparisons_know_signs_and_nan(compare):
     assert (got == (function(x, y) | np.isnan(x) | np.isnan(y))).all()
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(a=numbers(32), b=numbers(64))
 def test_integer_conversions(a, b):
     assert (elementwise("cvt.s64.s32 %rd20, %r10;", (a,), np.uint64).view(np.int64) == a.view(np.int32)).all()

@@ -1,0 +1,48 @@
+"""How long the interpreter takes; run it by hand: `python tests/interpreter/benchmark.py`.
+
+Prints, per case and per kind of run, the best wall and CPU seconds of several runs and those of the first one, which
+parses the PTX and generates code. Compiling the kernel is not counted.
+"""
+
+import resource
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from skinny_gemm import interpreter  # noqa: E402
+from skinny_gemm.runtime import compile_kernel  # noqa: E402
+from skinny_gemm.tactics import WarpSplitKTactic  # noqa: E402
+from tests.interpreter.programs import Gemm  # noqa: E402
+
+CASES = ((64, 1024, 8, "16,8,256,2,1"), (3584, 7168, 8, "16,8,256,8,2"), (3584, 7168, 32, "16,32,256,4,2"))
+KINDS = {
+    "plain": {"checks": False},
+    "checks": {},
+    "checks and races": {"races": True},
+    "adversarial": {"schedule": interpreter.adversarial(1)},
+}
+
+
+def main(repeat: int = 4):
+    for n, k, m, text in CASES:
+        tactic = WarpSplitKTactic.parse(text)
+        kernel, gemm = compile_kernel(tactic, n, k), Gemm(m, n, k)
+        first = None
+        for name, options in KINDS.items():
+            walls, cpus = [], []
+            for _ in range(repeat):
+                wall, cpu = time.perf_counter(), time.process_time()
+                _, result = gemm.run(kernel, tactic, **options)
+                walls.append(time.perf_counter() - wall)
+                cpus.append(time.process_time() - cpu)
+                if first is None:
+                    first = f"first run {walls[0]:.3f} s, of it {result.prepare_seconds:.3f} s to read the PTX"
+            print(f"{n}x{k} M={m} {name:17s} wall {min(walls):.3f} s  cpu {min(cpus):.3f} s  {first}")
+            first = ""
+    print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB, weights included")
+
+
+if __name__ == "__main__":
+    main()
