@@ -1,55 +1,22 @@
 """A group of warps that execute together: their registers, their copies in flight, and every instruction with effects.
 
-`rows` are the group's CTAs by their row in the chunk's arrays (fill-pattern twins are neighbours), `warps` its warps
-in each of these CTAs. A group is a full product of the two.
+A group is a full product of some CTAs and some of their warps.
 """
-
-from dataclasses import dataclass
 
 import numpy as np
 
 from . import ops
-from .errors import BarrierError, DivergenceError, MemoryAccessError, PoisonError, ReadOnlyError
+from .copies import Batch, Copy, land
+from .errors import BarrierError, DivergenceError, MemoryAccessError, ReadOnlyError
 from .memory import DTYPES
-from .parser import SHARED_BASE
-
-SHIFT = {1: 0, 2: 1, 4: 2, 8: 3, 16: 4}
+from .place import SHIFT, Place
 
 
-@dataclass
-class Copy:
-    """One `cp.async` of a group that has not landed: addresses, bytes, bytes read (None: all) and active lanes."""
-
-    index: int
-    dst: np.ndarray
-    src: np.ndarray
-    size: int
-    valid: np.ndarray | None
-    mask: np.ndarray | None
-
-    def select(self, rows, warps):
-        parts = (None if x is None else ops.select(x, rows, warps) for x in (self.dst, self.src, self.valid, self.mask))
-        dst, src, valid, mask = parts
-        return Copy(self.index, dst, src, self.size, valid, mask)
-
-
-@dataclass(eq=False)
-class Batch:
-    """Copies whose completion arrives at an mbarrier: `arrivals` are (barrier, count per row)."""
-
-    index: int
-    rows: np.ndarray
-    warps: np.ndarray
-    copies: list
-    arrivals: list
-    before: list  #: batches of the same threads that complete earlier
-    landed: bool = False
-
-
-class Group:
+class Group(Place):
     def __init__(self, machine, rows, warps, registers, block=0):
-        self.machine, self.registers, self.block = machine, registers, block
-        self.place(rows, warps)
+        super().__init__(machine, rows, warps)
+        self.registers, self.block = registers, block
+        self.specials, self.parameters = {}, {}
         self.open: list[Copy] = []  # not yet committed, nor tied to an mbarrier
         self.committed: list[list[Copy]] = []
         self.batches: list[Batch] = []
@@ -57,22 +24,22 @@ class Group:
         self.waiting = None  # what it waits for, for messages
         self.parked = -1  # the machine's version when it last could not go on
         self.depends = False  # whether it has passed griddepcontrol.wait
-        self.clock = 0
 
-    def place(self, rows, warps):
-        self.rows, self.warps = rows, warps
-        self.count = len(rows) // self.machine.fills * len(warps)  # warps executing, twins counted once
-        n = len(rows)
-        self.slice = slice(int(rows[0]), int(rows[0]) + n) if n and rows[-1] - rows[0] == n - 1 else rows
-        self.specials, self.parameters = {}, {}
+    @property
+    def count(self) -> int:
+        """Warps executing, twins counted once."""
+        return len(self.rows) // self.machine.fills * len(self.warps)
 
     def part(self, rows, warps) -> "Group":
         """The group of some rows and warps (index arrays into this group's, None for all), with their state."""
-        new = Group.__new__(Group)
-        new.machine, new.block, new.clock = self.machine, self.block, self.clock
-        new.waiting, new.parked, new.depends = self.waiting, -1, self.depends
-        new.registers = ops.select_registers(self.registers, rows, warps)
-        new.place(self.rows if rows is None else self.rows[rows], self.warps if warps is None else self.warps[warps])
+        new = Group(
+            self.machine,
+            self.rows if rows is None else self.rows[rows],
+            self.warps if warps is None else self.warps[warps],
+            ops.select_registers(self.registers, rows, warps),
+            self.block,
+        )
+        new.waiting, new.depends = self.waiting, self.depends
         new.open = [c.select(rows, warps) for c in self.open]
         new.committed = [[c.select(rows, warps) for c in group] for group in self.committed]
         new.batches = [b for b in self.batches if not b.landed]
@@ -93,88 +60,7 @@ class Group:
             self.parameters[key] = ops.select(self.machine.parameters[key], self.rows, None)
         return self.parameters[key]
 
-    # Messages
-
-    def spot(self, index: int, shape, flat: int) -> str:
-        """Instruction, PTX line, CTA, warp and lane of the flat index into an array of `shape`."""
-        row, warp, lane = (int(i) for i in np.unravel_index(flat, shape))
-        machine, ins = self.machine, self.machine.code[index]
-        cta = tuple(int(x) for x in machine.ctas[self.rows[row] // machine.fills])
-        lane = f", lane {lane}" if shape[2] > 1 else ""
-        warp = self.warps[warp] if shape[1] > 1 or len(self.warps) == 1 else "+".join(map(str, self.warps))
-        return f"{ins.text!r} (PTX line {ins.line}), CTA {cta}, warp {warp}{lane}"
-
-    def place_of(self, index: int, mask=None) -> str:
-        mask = ops.TRUE if mask is None else mask
-        return self.spot(index, mask.shape, int(np.flatnonzero(mask)[0]) if mask.any() else 0)
-
-    def twins_differ(self, array, mask=None):
-        """Flat index where the two fill patterns give different values, or None."""
-        if self.machine.fills == 1 or array.shape[0] == 1:
-            return None
-        differ = array[0::2] != array[1::2]
-        if mask is not None:
-            m = mask if mask.shape[0] == 1 else mask[0::2]
-            differ = differ & m.reshape(m.shape + (1,) * (differ.ndim - m.ndim))
-        if not differ.any():
-            return None
-        where = tuple(np.argwhere(differ)[0][:3])
-        return int(np.ravel_multi_index((2 * where[0], *where[1:]), array.shape[:3]))
-
-    def check_poison(self, index, array, what, mask=None):
-        flat = self.twins_differ(array, mask)
-        if flat is not None:
-            raise PoisonError(f"Uninitialised memory or an undefined register reaches {what} of "
-                              f"{self.spot(index, array.shape[:3], flat)}.")  # fmt: skip
-
     # Memory
-
-    def active(self, mask, addresses):
-        """`addresses` with those of inactive lanes replaced by an active lane's; None if no lane is active."""
-        if mask is None:
-            return addresses
-        addresses, mask = np.broadcast_arrays(addresses, mask)
-        if mask.all():
-            return np.ascontiguousarray(addresses)
-        if not mask.any():
-            return None
-        return np.where(mask, addresses, addresses[mask][0])
-
-    def shared_index(self, index, addresses, width):
-        """Element indices of `addresses` in a CTA's shared memory, after checking bounds and alignment."""
-        low, high = int(addresses.min()), int(addresses.max())
-        end = self.machine.shared_end
-        if (
-            low < SHARED_BASE
-            or high + width > end
-            or (width > 1 and int(np.bitwise_or.reduce(addresses, axis=None)) & (width - 1))
-        ):
-            self.shared_fault(index, addresses, width)
-        return (addresses >> SHIFT[width]).astype(np.int64)
-
-    def shared_fault(self, index, addresses, width):
-        end = self.machine.shared_end
-        bad = (addresses < SHARED_BASE) | (addresses.astype(np.int64) + width > end) | (addresses % width != 0)
-        flat = int(np.flatnonzero(bad)[0])
-        address = int(addresses.reshape(-1)[flat])
-        self.check_poison(index, addresses, "the address")
-        if address % width:
-            what = f"is not aligned to {width} bytes"
-        elif address < SHARED_BASE:
-            what = f"lies {SHARED_BASE - address} bytes before the CTA's shared memory"
-        else:
-            what = f"lies {address + width - end} bytes past the CTA's {end - SHARED_BASE} bytes of shared memory"
-        raise MemoryAccessError(
-            f"Shared address {address - SHARED_BASE} (+{SHARED_BASE}) of {width} bytes {what}: "
-            f"{self.spot(index, addresses.shape[:3], flat)}."
-        )
-
-    def global_fault(self, index, addresses, width, what):
-        flat, address, phrase = self.machine.memory.fault(addresses, width)
-        self.check_poison(index, addresses, "the address")
-        raise MemoryAccessError(
-            f"Global {what} of {width} bytes at {address:#x}, {phrase}: {self.spot(index, addresses.shape[:3], flat)}."
-        )
 
     def load_shared(self, index, addresses, width, mask):
         addresses = self.active(mask, addresses)
@@ -298,7 +184,7 @@ class Group:
     def copy_async(self, index, dst, src, size, valid, mask):
         copy = Copy(index, dst, src, size, valid, mask)
         if self.machine.schedule.lands_early(self.machine):
-            self.land([copy])
+            land(self, [copy])
         else:
             self.open.append(copy)
 
@@ -310,7 +196,7 @@ class Group:
         done = len(self.committed) - keep
         if done > 0:
             for group in self.committed[:done]:
-                self.land(group)
+                land(self, group)
             self.committed = self.committed[done:]
         if keep == 0:
             for batch in self.batches:
@@ -325,13 +211,10 @@ class Group:
                 barrier.pending[rows] += count
         copies = [c for group in self.committed for c in group] + self.open
         self.batches = [b for b in self.batches if not b.landed]
-        batch = Batch(index, self.rows, self.warps, copies, arrivals, list(self.batches))
+        batch = Batch(index, Place(self.machine, self.rows, self.warps), copies, arrivals, list(self.batches))
         self.committed, self.open = [], []
         self.batches.append(batch)
         self.machine.flying.append(batch)
-
-    def land(self, copies):
-        land(self, self.rows, self.warps, copies)
 
     # Barriers
 
@@ -356,16 +239,6 @@ class Group:
             rows = self.rows[some]
             out.append((self.barrier_at(index, int(address), rows, create), rows, count[some]))
         return out
-
-    def barrier_at(self, index, address, rows, create):
-        barrier = self.machine.barrier(address, create)
-        if barrier is None:
-            self.shared_index(index, np.full((1, 1, 1), address, np.uint32), 8)
-        if barrier is None or not (create or (barrier.expected[rows] > 0).all()):
-            raise BarrierError(
-                f"No mbarrier has been initialised at shared address {address - SHARED_BASE}: {self.place_of(index)}."
-            )
-        return barrier
 
     def init_barrier(self, index, addresses, count, mask):
         self.machine.changed()
@@ -393,14 +266,6 @@ class Group:
             self.arrive_at(index, barrier, rows, lanes * times)
         return state if state is not None and len(state) == len(self.rows) else np.zeros((1, 1, 1), np.uint64)
 
-    def arrive_at(self, index, barrier, rows, count):
-        try:
-            barrier.arrive(rows, count)
-        except BarrierError as error:
-            raise BarrierError(
-                f"Shared address {barrier.address - SHARED_BASE}: {error} ({self.place_of(index)})."
-            ) from None
-
     def expect_bytes(self, index, addresses, count, mask):
         for barrier, rows, lanes in self.barriers(index, addresses, mask):
             barrier.expect(rows, lanes * int(count.reshape(-1)[0]))
@@ -422,84 +287,3 @@ class Group:
         if addresses is not None and addresses.size == 1:
             barrier = machine.barrier(int(addresses[0, 0, 0]))
         trace.record(self, machine.code[index], "execute", mask, addresses, barrier)
-
-
-def land(group, rows, warps, copies):
-    """Writes the bytes of `copies`, issued by `warps` of `rows`, into shared memory, in the order of issue."""
-    group.machine.changed()
-    start = 0
-    while start < len(copies):
-        stop = start + 1
-        size, plain = copies[start].size, copies[start].valid is None
-        while plain and stop < len(copies) and copies[stop].size == size and copies[stop].valid is None:
-            stop += 1
-        _land_run(group, rows, warps, copies[start:stop])
-        start = stop
-
-
-def _land_run(group, rows, warps, copies):
-    machine, size, n = group.machine, copies[0].size, len(copies)
-    w = len(warps)
-    masks = [c.mask for c in copies]
-    per_row = [max(getattr(c, name).shape[0] for c in copies) for name in ("dst", "src")]
-    mask_rows = max((m.shape[0] for m in masks if m is not None), default=0)
-    dst = np.empty((per_row[0], n, w, ops.WARP), np.uint32)
-    src = np.empty((per_row[1], n, w, ops.WARP), np.uint64)
-    for i, copy in enumerate(copies):
-        dst[:, i], src[:, i] = copy.dst, copy.src
-    dst, src = dst.reshape(per_row[0], -1), src.reshape(per_row[1], -1)
-    lane_rows = rows[:, None]
-    if mask_rows:
-        mask = np.ones((mask_rows, n, w, ops.WARP), bool)
-        for i, m in enumerate(masks):
-            if m is not None:
-                mask[:, i] = m
-        mask = mask.reshape(mask_rows, -1)
-        if mask_rows == 1:
-            dst, src = dst[:, mask[0]], src[:, mask[0]]
-        else:
-            full = (len(rows), mask.shape[1])
-            mask = np.broadcast_to(mask, full)
-            dst, src = (np.broadcast_to(x, full)[mask] for x in (dst, src))
-            lane_rows = np.broadcast_to(lane_rows, full)[mask]
-    if not dst.size or not src.size:
-        return
-    machine.copied += size * (src.size if src.ndim == 1 or len(src) > 1 else src.size * len(rows))
-    try:
-        data = machine.memory.load(src, size)
-    except MemoryAccessError:
-        for copy in copies:
-            addresses = group.active(copy.mask, copy.src)
-            if addresses is not None and machine.memory.fault(addresses, size) is not None:
-                Group.global_fault(_at(group, rows, warps), copy.index, addresses, size, "copy")
-        raise
-    low, high = int(dst.min()), int(dst.max())
-    if low < SHARED_BASE or high + size > machine.shared_end or int(np.bitwise_or.reduce(dst, axis=None)) & (size - 1):
-        for copy in copies:
-            addresses = group.active(copy.mask, copy.dst)
-            if addresses is not None:
-                Group.shared_index(_at(group, rows, warps), copy.index, addresses, size)
-    if copies[0].valid is not None:
-        data = _zero_filled(data, copies[0], rows, w, size, masks[0])
-    view = machine.shared_view(size)
-    view.reshape(-1)[lane_rows * view.shape[1] + (dst >> SHIFT[size])] = data
-
-
-def _zero_filled(data, copy, rows, warps, size, mask):
-    """A copy with an explicit source size: the bytes past it become zero."""
-    valid = np.broadcast_to(copy.valid, (copy.valid.shape[0], warps, ops.WARP)).reshape(copy.valid.shape[0], -1)
-    if mask is not None:
-        mask = np.broadcast_to(mask, (mask.shape[0], warps, ops.WARP)).reshape(mask.shape[0], -1)
-        valid = valid[:, mask[0]] if mask.shape[0] == 1 else np.broadcast_to(valid, mask.shape)[mask]
-    data = np.ascontiguousarray(np.broadcast_to(data, np.broadcast_shapes(data.shape, valid.shape)))
-    parts = data.view(np.uint8).reshape(*data.shape, size)
-    keep = np.arange(size) < valid[..., None]
-    return np.where(keep, parts, 0).astype(np.uint8).view(DTYPES[size])[..., 0]
-
-
-def _at(group, rows, warps):
-    """A stand-in for the group that issued a batch, for messages."""
-    stand_in = Group.__new__(Group)
-    stand_in.machine = group.machine
-    stand_in.rows, stand_in.warps = rows, warps
-    return stand_in

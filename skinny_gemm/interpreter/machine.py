@@ -8,9 +8,10 @@ import numpy as np
 
 from . import ops
 from .barriers import MBarrier, NamedBarrier
+from .copies import land
 from .errors import BarrierError, DeadlockError, DivergenceError
 from .flow import EXIT
-from .group import Group, land
+from .group import Group
 from .memory import DTYPES
 from .parser import SHARED_BASE, Address
 
@@ -131,13 +132,11 @@ class Machine:
         batch.before = []
         batch.landed = True
         self.flying.remove(batch)
-        stand_in = Group.__new__(Group)
-        stand_in.machine, stand_in.rows, stand_in.warps = self, batch.rows, batch.warps
-        land(stand_in, batch.rows, batch.warps, batch.copies)
+        land(batch.place, batch.copies)
         for barrier, rows, count in batch.arrivals:
-            stand_in.arrive_at(batch.index, barrier, rows, count)
+            batch.place.arrive_at(batch.index, barrier, rows, count)
             if self.trace is not None and self.trace.wants(self.code[batch.index]):
-                self.trace.record(stand_in, self.code[batch.index], "land", None, None, barrier)
+                self.trace.record(batch.place, self.code[batch.index], "land", None, None, barrier)
         self.changed()
 
     def advance(self, group):
