@@ -3,11 +3,13 @@
 from importlib import import_module
 
 _EXPORTS = {
-    "conflicts": ".bank_conflicts",
     "PipelineExplorer": ".pipeline",
     "RunExplorer": ".run",
     "SwizzleExplorer": ".swizzle",
     "TacticExplorer": ".tactic",
+    "compare": ".start",
+    "conflicts": ".bank_conflicts",
+    "environment": ".start",
     "export_dir": ".base",
     "show": ".base",
     "shown": ".base",

@@ -21,7 +21,7 @@ def conflicts(tactic: WarpSplitKTactic, problem: GemmProblem):
 
     gpu = devices.get("h200")
     tactic.check(problem, gpu)
-    run = running.traced(tactic, problem, gpu.arch, None, OPCODES)
+    run = running.traced(tactic, problem, gpu.arch, "in_order", OPCODES)
     seen = figures.traced(shared_accesses(run.table), tactic.footprint(problem, gpu).regions)
     data = pd.concat([figures.modelled(tactic), seen], ignore_index=True)
     data = data.sort_values("access", kind="stable", ignore_index=True)

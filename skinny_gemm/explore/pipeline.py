@@ -24,8 +24,8 @@ class PipelineExplorer(Explorer):
         self.k_tile = toggles("k_tile", [128, 256], 256)
         self.stages = slider("stages", 1, 8, 3, "260px")
         self.loaders = toggles("b_loader_warps", [1, 2], 1)
-        names = [("in order", -1), *[(f"adversarial {seed}", seed) for seed in range(SEEDS)]]
-        self.schedule = choice("schedule", names, -1, "300px")
+        schedules = ["in_order", *[f"adversarial({seed})" for seed in range(SEEDS)]]
+        self.schedule = choice("schedule", schedules, "in_order", "300px")
         self.view = toggles("show", ["whole run", "around the cursor"], "whole run")
         self.time = slider("time", 0, 1, 0, "460px")
         self.back = widgets.Button(description="◀ Back", tooltip="to the event before")
@@ -78,13 +78,11 @@ class PipelineExplorer(Explorer):
             return
         gpu = devices.get("h200")
         self.tactic.check(self.problem, gpu)
-        seed = None if self.schedule.value < 0 else self.schedule.value
-        run = running.traced(self.tactic, self.problem, gpu.arch, seed, figures.OPCODES)
+        run = running.traced(self.tactic, self.problem, gpu.arch, self.schedule.value, figures.OPCODES)
         regions = self.tactic.footprint(self.problem, gpu).regions
         self.spans, self.phases = figures.spans(run.table, regions), figures.phases(run.table, regions)
         self.roles = figures.roles(self.spans)
-        name = "in order" if seed is None else f"adversarial({seed})"
-        p, facts = self.problem, dict(kernel=self.tactic.kernel, tactic=str(self.tactic), schedule=name)
+        p, facts = self.problem, dict(kernel=self.tactic.kernel, tactic=str(self.tactic), schedule=self.schedule.value)
         self._facts = provenance("interpreter", n=p.n, k=p.k, m=p.m, **facts)
         with self.quietly():
             self.time.max = int(self.spans.end.max())

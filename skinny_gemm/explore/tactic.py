@@ -1,70 +1,23 @@
-"""The tactic explorer: pick a shape and a tactic, see whether it can run, what it occupies and how fast it was.
-
-Nothing here knows a kernel: the controls are the fields and choices of the tactic type in the registry.
-"""
+"""The tactic explorer: pick a shape and a tactic, see whether it can run, what it occupies and how fast it was."""
 
 import html
-from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Mapping
 from pathlib import Path
 
 import ipywidgets as widgets
 import pandas as pd
 
-from .. import device as devices
-from .. import problem as problems
 from ..artifact import Resources
 from ..bench import records
 from ..figures import performance, resources
 from ..figures.export import provenance
-from ..problem import GemmProblem
-from ..tactics import KERNELS, Tactic, tactic_type
-from .base import Explorer, Picture, choice, dropdown, rows_layout, slider, toggles
+from .base import Picture, toggles
+from .controls import TacticControls
 
-CUSTOM = "custom N, K"
-MAX_M = 64  #: of the slider; a kernel that takes fewer tokens says so
-FEW = 4  #: choices that are a row of buttons; more are a slider
+_MEMORY = {"hbm_read_tbs": "HBM read", "l2_read_tbs": "L2 read"}
 
 
-class Choice(widgets.Box):
-    """One tactic field: buttons for a few values, a slider for many. `value` is one of `options`."""
-
-    def __init__(self, name: str, changed):
-        self.name, self._changed, self._control = name, changed, None
-        super().__init__()
-
-    @property
-    def value(self) -> int | None:
-        return self._control.value if self._control else None
-
-    @value.setter
-    def value(self, value: int) -> None:
-        if value not in self.options:
-            raise ValueError(f"{self.name} is {value}, but must be one of {', '.join(map(str, self.options))}")
-        self._control.value = value
-
-    @property
-    def options(self) -> tuple[int, ...]:
-        return tuple(self._control.options) if self._control else ()
-
-    def offer(self, options: Sequence[int]) -> None:
-        """Offers `options`, keeping the value or taking the nearest; none leaves what was there, disabled."""
-        if self._control:
-            self._control.disabled = not options
-        if not options or tuple(options) == self.options:
-            return
-        value = options[0] if self.value is None else min(options, key=lambda option: abs(option - self.value))
-        make = toggles if len(options) <= FEW else choice
-        if isinstance(self._control, widgets.ToggleButtons if make is toggles else widgets.SelectionSlider):
-            self._control.unobserve(self._changed, "value")
-            self._control.options, self._control.value = options, value
-        else:
-            self._control = make(self.name, options, value)
-            self.children = [self._control]
-        self._control.observe(self._changed, "value")
-
-
-class TacticExplorer(Explorer):
+class TacticExplorer(TacticControls):
     """Controls for shape, kernel and tactic; legality in words; shared memory, bandwidth against M and roofline.
 
     `data_dir` holds the recorded campaigns (the repository's data/ by default), `device` is a catalogued name.
@@ -74,65 +27,20 @@ class TacticExplorer(Explorer):
         self.records, self.campaigns = records.load(data_dir), records.campaigns(data_dir)
         self.live = self.records[:0]
         self._measured: tuple = (None, None)  # key and table of the last `measured`
-        self.shapes = problems.shapes()
-        models = list(dict.fromkeys((shape.model, shape.parallel) for shape in self.shapes))
-        self.kernel = toggles("kernel", list(KERNELS), next(iter(KERNELS)))
-        self.device = dropdown("device", [(devices.get(name).title, name) for name in devices.names()], device)
         self.mode = toggles("launches", list(records.MODES), "chained")
-        self.model = dropdown("model", [(" ".join(m), m) for m in models] + [(CUSTOM, None)], models[0])
-        self.projection = dropdown("projection", [("", None)], None, "330px")
-        self.n = widgets.BoundedIntText(value=16, min=1, max=1 << 24, description="N", layout=_narrow())
-        self.k = widgets.BoundedIntText(value=128, min=1, max=1 << 24, description="K", layout=_narrow())
-        self.m = slider("M", 1, MAX_M, 8, "420px")
-        self.default_button = widgets.Button(description="Default", tooltip="the tactic the heuristics choose")
         self.best_button = widgets.Button(description="Best recorded", tooltip="the fastest recorded tactic")
-        self.default_button.on_click(lambda _: self.guard(self.take_default))
         self.best_button.on_click(lambda _: self.guard(self.take_best))
-        self.compile_button = widgets.Button(
-            description="Compile", tooltip="what the assembler reports for this tactic"
-        )
+        self.compile_button = widgets.Button(description="Compile", tooltip="what the assembler says of this tactic")
         self.compile_button.on_click(lambda _: self.guard(self.compile))
         self.compiled: dict[tuple, Resources] = {}
-        self.tactic_row = widgets.HBox(layout=rows_layout())
-        self.fields: dict[str, Choice] = {}
-        self.verdict, self.numbers, self.status = widgets.HTML(), widgets.HTML(), widgets.HTML()
+        self.numbers, self.status = widgets.HTML(), widgets.HTML()
         self.smem, self.bandwidth, self.roofline = Picture(), Picture(), Picture()
-        self._built = None
         for picture in (self.bandwidth, self.roofline):
             picture.layout = widgets.Layout(flex="1 1 440px", min_width="0", max_width="760px")
         charts = widgets.HBox([self.bandwidth, self.roofline], layout=widgets.Layout(flex_flow="row wrap"))
-        rows = [
-            (self.kernel, self.device, self.mode),
-            (self.model, self.projection, self.n, self.k),
-            (self.m, self.default_button, self.best_button, self.compile_button),
-            (self.tactic_row,),
-            (self.verdict,),
-        ]
-        self._offer_projections("latent_down")
-        self.model.observe(lambda _: self.guard(self._offer_projections), "value")
-        self.projection.observe(lambda _: self.guard(self._take_projection), "value")
-        self._offer_fields()
-        self._set(self.kind.default(self.problem, self.gpu))
-        watched = [self.kernel, self.device, self.mode, self.n, self.k, self.m]
-        super().__init__(rows, [self.smem, self.numbers, charts, self.status], watched)
-
-    @property
-    def kind(self) -> type[Tactic]:
-        return tactic_type(self.kernel.value)
-
-    @property
-    def gpu(self) -> devices.Device:
-        return devices.get(self.device.value)
-
-    @property
-    def problem(self) -> GemmProblem:
-        return GemmProblem(self.m.value, self.n.value, self.k.value)
-
-    @property
-    def tactic(self) -> Tactic | None:
-        """The tactic that the controls describe; None before there is a legal choice of every field."""
-        values = {name: control.value for name, control in self.fields.items()}
-        return None if None in values.values() else self.kind(**values)
+        self.build(device, "latent_down", [self.mode])
+        self.rows[2] += (self.best_button, self.compile_button)
+        super().__init__(self.rows, [self.smem, self.numbers, charts, self.status], [*self.watched, self.mode])
 
     @property
     def measured(self) -> pd.DataFrame:
@@ -157,11 +65,6 @@ class TacticExplorer(Explorer):
         recorded = table[~table.live]
         return self.campaigns[recorded.campaign.iloc[-1]] if len(recorded) else None
 
-    def take_default(self) -> None:
-        """Sets the controls to the heuristics' tactic; ValueError in words if there is none."""
-        self._set(self.kind.default(self.problem, self.gpu))
-        self.draw()
-
     def take_best(self) -> None:
         """Sets the controls to the fastest recorded tactic of this problem; ValueError in words if none is recorded."""
         p = self.problem
@@ -180,19 +83,16 @@ class TacticExplorer(Explorer):
         self.draw()
 
     def draw(self) -> None:
-        self._offer_fields()
+        legal = self.legality()
         problem, gpu, tactic = self.problem, self.gpu, self.tactic
-        reason = self._why_not(tactic)
-        if reason:
-            self.verdict.value = f'<b style="color:{_WARNING}">Not possible:</b> {html.escape(reason)}'
-            self.smem.clear()
-            self.numbers.value = ""
-        else:
+        if legal:
             footprint = tactic.footprint(problem, gpu)
-            self.verdict.value = f"<b>OK:</b> {footprint.describe()}"
             key = tactic, problem, gpu.name
             self.smem.show(key, lambda: resources.smem_map(footprint, gpu), self._provenance("model"))
             self.numbers.value = self._numbers(footprint)
+        else:
+            self.smem.clear()
+            self.numbers.value = ""
         table = self.measured
         key = self._measured[0], self.kernel.value, tactic, problem.m
         facts = self._provenance("recorded")
@@ -207,20 +107,11 @@ class TacticExplorer(Explorer):
             f"{stem}-bandwidth": (self._bandwidth(table), table, facts),
             f"{stem}-roofline": (self._roofline(table), table, facts),
         }
-        if self._why_not(self.tactic) is None:
+        if self.why_not() is None:
             footprint = self.tactic.footprint(self.problem, self.gpu)
             occupied = resources.smem_table(footprint, self.gpu)
             files[f"{stem}-smem"] = (resources.smem_map(footprint, self.gpu), occupied, self._provenance("model"))
         return files
-
-    def _why_not(self, tactic: Tactic | None) -> str | None:
-        if tactic is not None:
-            return tactic.why_not(self.problem, self.gpu)
-        try:
-            self.kind.default(self.problem, self.gpu)
-        except ValueError as error:
-            return str(error)
-        return None
 
     def _numbers(self, footprint) -> str:
         gpu = self.gpu
@@ -289,54 +180,3 @@ class TacticExplorer(Explorer):
         commit = campaign.commit[:8] + ("+" if campaign.dirty else "")
         facts |= dict(launches=self.mode.value, campaign=campaign.id, date=campaign.date, command=campaign.command)
         return provenance("recorded", device=campaign.gpu, commit=commit, driver=campaign.driver, **facts)
-
-    def _set(self, tactic: Tactic) -> None:
-        with self.quietly():
-            self._offer_fields()
-            for name, control in self.fields.items():
-                control.value = getattr(tactic, name)
-
-    def _offer_fields(self) -> None:
-        """One control for each field of the kernel's tactic type, with the values that are legal for this problem."""
-        with self.quietly():
-            names = [field.name for field in fields(self.kind)]
-            if self._built != self.kernel.value:
-                self.fields = {name: Choice(name, self._changed) for name in names}
-                self.tactic_row.children = list(self.fields.values())
-                self._built = self.kernel.value
-            try:
-                choices = self.kind.choices(self.problem, self.gpu)
-            except ValueError:  # no legal tactic; `_why_not` says why
-                choices = {name: () for name in names}
-            for name, control in self.fields.items():
-                control.offer(choices[name])
-
-    def _offer_projections(self, preferred: str | None = None) -> None:
-        custom = self.model.value is None
-        self.projection.disabled = custom
-        self.n.disabled = self.k.disabled = not custom
-        if custom:
-            return
-        mine = [shape for shape in self.shapes if (shape.model, shape.parallel) == self.model.value]
-        options = [(f"{shape.projection} {shape.n}x{shape.k}", shape) for shape in mine]
-        start = next((shape for shape in mine if shape.projection == preferred), mine[0])
-        self.projection.options = options
-        self.projection.value = start
-        self._take_projection()
-
-    def _take_projection(self) -> None:
-        shape = self.projection.value
-        if shape is None or (shape.n, shape.k) == (self.n.value, self.k.value):
-            return
-        with self.quietly():
-            self.n.value, self.k.value = shape.n, shape.k
-        if self._built:
-            self.draw()
-
-
-_WARNING = "var(--jp-error-color1, #d55e00)"
-_MEMORY = {"hbm_read_tbs": "HBM read", "l2_read_tbs": "L2 read"}
-
-
-def _narrow() -> widgets.Layout:
-    return widgets.Layout(width="170px")
