@@ -82,14 +82,12 @@ def list_shapes(device: str, as_json: bool) -> None:
     """List the shape catalogue, and which kernels take each shape or why they do not."""
     gpu = devices.get(device)
     rows = [{**dataclasses.asdict(shape), "kernels": _support(shape, gpu)} for shape in shapes()]
-    text = _columns(
-        [("model", "parallel", "projection", "N", "K", "kernels")]
-        + [
-            (*list(row.values())[:5], "; ".join(name if ok is True else f"not {name}: {ok}" for name, ok in row["kernels"].items()))
-            for row in rows
-        ]
-    )
-    _show(as_json, rows, text)
+    table = [("model", "parallel", "projection", "N", "K", "kernels")]
+    for row in rows:
+        *shape, kernels = row.values()
+        said = "; ".join(kind if verdict is True else f"not {kind}: {verdict}" for kind, verdict in kernels.items())
+        table.append((*shape, said))
+    _show(as_json, rows, _columns(table))
 
 
 def _support(shape: Shape, gpu: devices.Device) -> dict[str, bool | str]:
@@ -116,15 +114,12 @@ def tactics(kernel: str, m: int, n: int, k: int, device: str, as_json: bool) -> 
     problem, gpu, kind = GemmProblem(m, n, k), devices.get(device), tactic_type(kernel)
     default = kind.default(problem, gpu)
     legal = [default, *(tactic for tactic in kind.enumerate(problem, gpu) if tactic != default)]
-    rows = [
-        {
-            "tactic": str(tactic),
-            **dataclasses.asdict(tactic),
-            "default": tactic == default,
-            **{name: value for name, value in dataclasses.asdict(tactic.footprint(problem, gpu)).items() if name != "regions"},
-        }
-        for tactic in legal
-    ]
+    rows = []
+    for tactic in legal:
+        footprint = dataclasses.asdict(tactic.footprint(problem, gpu))
+        del footprint["regions"]
+        fields = dataclasses.asdict(tactic)
+        rows.append({"tactic": str(tactic), **fields, "default": tactic == default, **footprint})
     fields = ",".join(field.name for field in dataclasses.fields(kind))
     text = f"{len(legal)} legal tactics ({fields}), the default first\n" + _columns(
         [(str(tactic), f"{tactic.smem_bytes:,} B", tactic.footprint(problem, gpu).describe()) for tactic in legal]
@@ -156,7 +151,7 @@ def verify(kernel, m, n, k, tactic, backend, schedule, seeds, seed, as_json) -> 
     text = (
         f"{verdict}: {result.kernel} {result.tactic} at {n}x{k}, M = {m}, {result.backend} ({result.schedule})\n"
         f"relative error {result.relative_error:.2e} (limit {checking.TOLERANCE:.0e}), "
-        f"{result.runs} run{'s' * (result.runs > 1)} {'bitwise equal' if result.bitwise_equal else 'NOT bitwise equal'}, "
+        f"{result.runs} run{'s' * (result.runs > 1)} {'' if result.bitwise_equal else 'NOT '}bitwise equal, "
         f"{result.seconds:.2f} s of which {result.execution_seconds:.2f} s running"
     )
     _show(as_json, dataclasses.asdict(result), text)
@@ -229,7 +224,7 @@ def inspect(kernel, n, k, tactic, arch, m, as_json) -> None:
 @click.option("--m", default="1,2,4,8,16,32", show_default=True, help="Comma-separated Ms.")
 @click.option("--tactics", default="default", show_default=True, help="default, coarse, or tactics between spaces.")
 @click.option("--modes", default="isolated,chained", show_default=True, help="Comma-separated.")
-@click.option("--out", type=click.Path(path_type=Path), help="Campaign folder; a new one under data/campaigns if absent.")
+@click.option("--out", type=click.Path(path_type=Path), help="Campaign folder; by default under data/campaigns.")
 @click.option("--peers/--no-peers", default=True, show_default=True, help="Measure cuBLAS and other peers beside it.")
 @click.option("--bounds/--no-bounds", default=True, show_default=True, help="Measure streaming bounds and ceilings too.")
 @click.option("--resume", is_flag=True, help="Continue the campaign in --out.")
@@ -247,7 +242,8 @@ def bench(kernel, n, k, parallel, model, m, tactics, modes, out, peers, bounds, 
         wanted = [(s.n, s.k) for s in shapes() if parallel in (None, s.parallel) and model in (None, s.model)]
         if not wanted:
             known = sorted({f"{s.model} {s.parallel}" for s in shapes()})
-            raise ValueError(f"no shape of the catalogue is {model or 'any model'} {parallel or ''}: known are {', '.join(known)}")
+            asked = f"{model or 'any model'} {parallel or ''}".strip()
+            raise ValueError(f"no shape of the catalogue is of {asked}: known are {', '.join(known)}")
     folder = measure(
         kernel,
         wanted,

@@ -11,9 +11,9 @@ import cutlass
 import cutlass.cute as cute
 from cutlass import Float32, Int32, Int64
 
+from ..artifact import Parameter
 from ..layouts import warp_splitk as layout
 from ..layouts.swizzle import ELEMENT_BYTES, tile_offset
-from ..artifact import Parameter
 from ..tactics.warp_splitk import WarpSplitKTactic
 from . import ptx
 
@@ -145,7 +145,7 @@ class WarpSplitK:
         return matrix.toint() + (Int64(first_row + row) * self.k + col) * ELEMENT_BYTES
 
     def chunk_step(self, tile: int, index: int, threads: int) -> int:
-        """Bytes from a loader thread's first chunk to its `index`-th of K tile `tile`: a constant of the unrolled loop."""
+        """Bytes from a loader thread's first chunk to its `index`-th of K tile `tile`: constants when unrolled."""
         row, _ = layout.loader_chunk(0, index, threads, self.tactic.k_tile)
         return (row * self.k + tile * self.tactic.k_tile) * ELEMENT_BYTES
 

@@ -12,9 +12,9 @@ import tempfile
 import threading
 from pathlib import Path
 
+from ..artifact import CompiledKernel, Parameter
 from ..tactics import Tactic
 from . import cache
-from ..artifact import CompiledKernel, Parameter
 
 ARCHITECTURES = ("sm_90a", "sm_100a", "sm_103a", "sm_120a")  #: what the kernels are compiled and tested for
 

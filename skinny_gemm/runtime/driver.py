@@ -46,7 +46,7 @@ def load(compiled: CompiledKernel, ordinal: int = 0):
 def launch(
     compiled: CompiledKernel, arguments: LaunchArguments, stream=None, pdl: bool | None = None, ordinal: int = 0
 ) -> None:
-    """Enqueues one launch on `stream` (a raw handle or None for PyTorch's current one) of CUDA device `ordinal`.
+    """Enqueues one launch on `stream` (a raw handle, or None for PyTorch's current one) of device `ordinal`.
 
     `pdl` sets the programmatic-stream-serialization attribute (default: as compiled): the kernel may then start before
     its predecessor on the stream has finished, and itself waits before it reads what the predecessor wrote. Without

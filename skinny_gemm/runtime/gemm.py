@@ -104,7 +104,7 @@ def matmul(x, weight, tactic: WarpSplitKTactic | None = None, backend: str = "au
     n, k = weight.shape
     _check_tensor("x", x, ("M", k), ALIGNMENT, like=weight)
     if backend == "cuda" and not weight.is_cuda:
-        raise ValueError("backend is 'cuda', but the tensors are on the CPU: move them with .cuda() or use 'interpreter'")
+        raise ValueError("backend is 'cuda', but the tensors are on the CPU: move them there, or use 'interpreter'")
     home = x.device
     if backend == "interpreter":
         x, weight, bias = x.cpu(), weight.cpu(), None if bias is None else bias.cpu()
@@ -128,7 +128,7 @@ def _device_of(tensor) -> devices.Device:
 
 
 def _check_tensor(name: str, tensor, shape: tuple, alignment: int, like=None) -> None:
-    """ValueError unless `tensor` is BF16, packed row-major, aligned, of `shape` (strings are free, >= 1), beside `like`."""
+    """ValueError unless `tensor` is BF16, packed row-major, aligned, of `shape` (strings are free) and beside `like`."""
     import torch
 
     wanted = f"[{', '.join(map(str, shape))}]"

@@ -27,7 +27,8 @@ class Footprint:
     def describe(self) -> str:
         """One line for people: `224 CTAs, 2 per SM, 1 wave, 208 KB in flight per SM`."""
         waves = "1 wave" if self.waves == 1 else f"{self.waves} waves"
-        return f"{self.ctas} CTAs, {self.ctas_per_sm} per SM, {waves}, {self.bytes_in_flight_per_sm >> 10} KB in flight per SM"
+        in_flight = self.bytes_in_flight_per_sm >> 10
+        return f"{self.ctas} CTAs, {self.ctas_per_sm} per SM, {waves}, {in_flight} KB in flight per SM"
 
 
 class Tactic:

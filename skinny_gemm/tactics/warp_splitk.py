@@ -142,5 +142,5 @@ class WarpSplitKTactic(Tactic):
             return f"K = {problem.k} is not a multiple of {K_TILES[0]}"
         widest = next(tile for tile in reversed(K_TILES) if problem.k % tile == 0)
         if problem.k // widest > MAX_K_TILES:
-            return f"K = {problem.k} has more than {MAX_K_TILES} tiles of {widest}, which the unrolled K loop cannot take"
+            return f"K = {problem.k} has more than {MAX_K_TILES} tiles of {widest}, the most the unrolled K loop takes"
         return None

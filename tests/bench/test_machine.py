@@ -148,8 +148,9 @@ def test_a_cold_rotation_exceeds_five_times_the_l2(weight_bytes, l2_bytes, round
     copies = graphs.copies_for(weight_bytes, l2_bytes)
     graphs.check_rotation(rounds * copies, copies, weight_bytes, l2_bytes)
     if copies > 1:
+        few = graphs.ROTATION * l2_bytes // weight_bytes
         with pytest.raises(AssertionError, match="do not exceed"):
-            graphs.check_rotation(copies - 1, copies - 1, weight_bytes, l2_bytes)
+            graphs.check_rotation(few, few, weight_bytes, l2_bytes)
         with pytest.raises(AssertionError, match="equally often"):
             graphs.check_rotation(rounds * copies + 1, copies, weight_bytes, l2_bytes)
 

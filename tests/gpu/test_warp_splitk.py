@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from skinny_gemm import PreparedWarpSplitK, WarpSplitKTactic, matmul, runtime
+from skinny_gemm import PreparedWarpSplitK, WarpSplitKTactic, interpreter, matmul, runtime
+from skinny_gemm.interpreter.trace import Trace, shared_accesses
 from skinny_gemm.problem import GemmProblem, shapes
 from skinny_gemm.runtime import bind, compile_kernel, gemm, launch
+from skinny_gemm.runtime.verify import random_operands, verify
 
 TOLERANCE = 4e-3
 SMALL = (64, 512)
@@ -42,7 +44,10 @@ def test_every_legal_tactic_of_a_small_problem(gpu, normal, bias):
             assert error(out, x, weight, added) < TOLERANCE and not touched(), (tactic, m)
 
 
-@pytest.mark.parametrize("shape", {(s.n, s.k): s for s in shapes() if s.parallel == "TP8"}.values(), ids=lambda s: s.label)
+TP8 = {(shape.n, shape.k): shape for shape in shapes() if shape.parallel == "TP8"}.values()
+
+
+@pytest.mark.parametrize("shape", TP8, ids=lambda shape: shape.label)
 def test_every_tp8_shape_at_its_default_tactic(gpu, normal, shape):
     weight = normal(shape.n, shape.k)
     for m in (1, 3, 8, 32):
@@ -156,32 +161,47 @@ def test_the_sanitizer_finds_nothing(tool):
     assert "0 errors" in run.stdout or "0 hazards" in run.stdout
 
 
+COUNTERS = (
+    "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{}.sum",
+    "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{}.sum",
+)
+
+
 @pytest.mark.parametrize("tactic", ("16,8,256,4,2", "32,32,128,4,2", "16,16,256,3,1"))
-def test_shared_memory_counters_equal_the_interpreters_trace(tactic, tmp_path):
-    """Hardware counters of loads and stores of shared memory against the trace of the same kernel and shape."""
+def test_shared_memory_counters_equal_the_interpreters_trace(tactic):
+    """Bank conflicts and wavefronts of shared loads and stores: hardware counters against the trace of the same run."""
     ncu = shutil.which("ncu", path="/usr/local/cuda/bin:/usr/bin")
     if ncu is None:
         pytest.skip("ncu is not installed")
-    names = [f"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{op}.sum" for op in ("ld", "st")]
-    names += [f"l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{op}.sum" for op in ("ld", "st")]
+    names = [name.format(op) for op in ("ld", "st") for name in COUNTERS]
     command = f"verify warp-splitk --m 8 --n 64 --k 1024 --tactic {tactic} --backend cuda".split()
     run = subprocess.run(
-        [ncu, "--clock-control", "none", "--csv", "--kernel-name", "warp_splitk", "--metrics", ",".join(names)]
+        [ncu, "--clock-control", "none", "--csv", "--kernel-name", "regex:warp_splitk", "--metrics", ",".join(names)]
         + [sys.executable, "-m", "skinny_gemm", *command],
         capture_output=True,
         text=True,
         timeout=280,
     )
-    assert run.returncode == 0, run.stdout[-2000:] + run.stderr[-2000:]
-    table = run.stdout[run.stdout.index('"ID"') :]
-    counters = {row["Metric Name"]: int(float(row["Metric Value"].replace(",", ""))) for row in csv.DictReader(io.StringIO(table))}
-    print(tactic, counters)
-    assert counters[names[0]] == 0 and counters[names[1]] == 0
+    assert run.returncode == 0 and '"ID"' in run.stdout, run.stdout[-2000:] + run.stderr[-2000:]
+    rows = csv.DictReader(io.StringIO(run.stdout[run.stdout.index('"ID"') :]))
+    measured = {row["Metric Name"]: int(float(row["Metric Value"].replace(",", ""))) for row in rows}
+
+    kind, problem = WarpSplitKTactic.parse(tactic), GemmProblem(8, 64, 1024)
+    x, weight = random_operands(problem, 0)
+    recorded = Trace(opcodes=("ldmatrix", "ld.shared", "st.shared"))
+    compiled = compile_kernel(kind, 64, 1024)
+    out = np.zeros((8, 64), np.uint16)
+    interpreter.run(compiled, bind(compiled, kind, x, weight, out), trace=recorded)
+    accesses = shared_accesses(recorded.table())
+    for op, opcodes in (("ld", ("ldmatrix", "ld.shared")), ("st", ("st.shared",))):
+        mine = accesses[accesses.opcode.str.startswith(opcodes)]
+        conflicts, wavefronts = (measured[name.format(op)] for name in COUNTERS)
+        print(op, "traced", mine.wavefronts.sum(), "ideal", mine.ideal.sum(), "measured", wavefronts, conflicts)
+        assert wavefronts == mine.wavefronts.sum()
+        assert conflicts == (mine.wavefronts - mine.ideal).sum() == 0
 
 
 def test_verify_on_both_machines_sees_the_same_data():
-    from skinny_gemm.runtime.verify import verify
-
     tactic, problem = WarpSplitKTactic(16, 8, 128, 2, 1), GemmProblem(9, 64, 512)
     ours, theirs = (verify(tactic, problem, backend, seed=1) for backend in ("cuda", "interpreter"))
     assert ours.passed and theirs.passed and np.isclose(ours.relative_error, theirs.relative_error, rtol=1e-2)

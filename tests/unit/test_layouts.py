@@ -142,7 +142,8 @@ class TestPartials:
         covered = {(f + i, t) for f, t in zip(feature, token, strict=True) for i in range(layout.FEATURES_PER_UNIT)}
         assert covered == {(f, t) for f in range(output_tile) for t in range(token_tile)}
         for first in range(0, len(unit), 32):
-            sectors = {(t, f // 16) for f, t in zip(feature[first : first + 32], token[first : first + 32], strict=True)}
+            warp = slice(first, first + 32)
+            sectors = {(t, f // 16) for f, t in zip(feature[warp], token[warp], strict=True)}
             assert len(sectors) == 8, "a warp's 256 bytes of output fill eight 32-byte sectors"
 
 
