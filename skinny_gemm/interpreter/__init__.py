@@ -8,11 +8,13 @@ It is not a performance model: it executes what the kernels of this package use 
 from .errors import (
     BarrierError,
     DeadlockError,
+    DependencyError,
     DivergenceError,
     InterpreterError,
     MemoryAccessError,
     PoisonError,
     PtxSyntaxError,
+    RaceError,
     ReadOnlyError,
     UnsupportedInstruction,
 )
@@ -21,8 +23,8 @@ from .schedules import Adversarial, InOrder, adversarial, in_order
 from .trace import Trace, bytes_by_space, global_accesses, shared_accesses, timeline
 
 __all__ = [
-    "Adversarial", "BarrierError", "DeadlockError", "DivergenceError", "InOrder", "InterpreterError",
-    "MemoryAccessError", "PoisonError", "PtxSyntaxError", "ReadOnlyError", "Result", "Trace",
+    "Adversarial", "BarrierError", "DeadlockError", "DependencyError", "DivergenceError", "InOrder", "InterpreterError",
+    "MemoryAccessError", "PoisonError", "PtxSyntaxError", "RaceError", "ReadOnlyError", "Result", "Trace",
     "UnsupportedInstruction", "adversarial", "bytes_by_space", "global_accesses", "in_order", "run", "shared_accesses",
     "timeline",
 ]  # fmt: skip

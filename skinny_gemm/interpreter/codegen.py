@@ -616,7 +616,7 @@ class Generator:
 
     def op_griddepcontrol(self, ins, mods, operands):
         if mods[0] == "wait":
-            self.out.append("g.dependency_wait()")
+            self.out.append(f"g.dependency_wait({self.mask})")
 
 
 def unsupported(ins: Instruction) -> UnsupportedInstruction:

@@ -21,11 +21,12 @@ class Copy:
     size: int
     valid: np.ndarray | None
     mask: np.ndarray | None
+    issued: tuple | None = None  #: clocks of the issue, for the race detector
 
     def select(self, rows, warps):
         parts = (None if x is None else ops.select(x, rows, warps) for x in (self.dst, self.src, self.valid, self.mask))
         dst, src, valid, mask = parts
-        return Copy(self.index, dst, src, self.size, valid, mask)
+        return Copy(self.index, dst, src, self.size, valid, mask, self.issued)
 
 
 @dataclass(eq=False)
@@ -37,12 +38,15 @@ class Batch:
     copies: list
     arrivals: list
     before: list  #: batches of the same threads that complete earlier
+    ticks: np.ndarray | None = None  #: for the race detector
     landed: bool = False
 
 
 def land(place: Place, copies: list[Copy]):
     """Writes the bytes of `copies`, issued at `place`, into shared memory, in the order of issue."""
     place.machine.changed()
+    if place.machine.races:
+        place.machine.races.landed(place, copies)
     start = 0
     while start < len(copies):
         stop = start + 1

@@ -35,3 +35,11 @@ class DivergenceError(InterpreterError):
 
 class DeadlockError(InterpreterError):
     """No warp can run and nothing is in flight."""
+
+
+class RaceError(InterpreterError):
+    """Two accesses of one shared word conflict, and no barrier or wait orders them."""
+
+
+class DependencyError(InterpreterError):
+    """A thread reads what the preceding kernel writes before it has executed `griddepcontrol.wait`."""

@@ -7,7 +7,7 @@ import numpy as np
 
 from . import ops
 from .copies import Batch, Copy, land
-from .errors import BarrierError, DivergenceError, MemoryAccessError, ReadOnlyError
+from .errors import BarrierError, DependencyError, DivergenceError, MemoryAccessError, ReadOnlyError
 from .memory import DTYPES
 from .place import SHIFT, Place
 
@@ -23,7 +23,7 @@ class Group(Place):
         self.opened = None  # of the named barrier that it has arrived at: openings seen, per row
         self.waiting = None  # what it waits for, for messages
         self.parked = -1  # the machine's version when it last could not go on
-        self.depends = False  # whether it has passed griddepcontrol.wait
+        self.depends = ops.FALSE  # lanes that have passed griddepcontrol.wait
 
     @property
     def count(self) -> int:
@@ -39,7 +39,7 @@ class Group(Place):
             ops.select_registers(self.registers, rows, warps),
             self.block,
         )
-        new.waiting, new.depends = self.waiting, self.depends
+        new.waiting, new.depends = self.waiting, ops.select(self.depends, rows, warps)
         new.open = [c.select(rows, warps) for c in self.open]
         new.committed = [[c.select(rows, warps) for c in group] for group in self.committed]
         new.batches = [b for b in self.batches if not b.landed]
@@ -63,9 +63,14 @@ class Group(Place):
     # Memory
 
     def load_shared(self, index, addresses, width, mask):
-        addresses = self.active(mask, addresses)
-        if addresses is None:
+        lanes = self.active(mask, addresses)
+        if lanes is None:
             return np.zeros((1, 1, 1), DTYPES[width])
+        if self.machine.races:
+            self.machine.races.access(self, index, addresses, width, mask, False)
+        return self.read_shared(index, lanes, width)
+
+    def read_shared(self, index, addresses, width):
         at = self.shared_index(index, addresses, width)
         view = self.machine.shared_view(width)
         return view.reshape(-1).take(self.rows[:, None, None] * view.shape[1] + at, mode="clip")
@@ -77,6 +82,8 @@ class Group(Place):
             return
         active = self.active(mask, addresses)
         self.shared_index(index, active, width)
+        if self.machine.races:
+            self.machine.races.access(self, index, addresses, width, mask, True)
         view = self.machine.shared_view(width)
         view.reshape(-1)[rows * view.shape[1] + (flat >> SHIFT[width])] = data
 
@@ -97,6 +104,7 @@ class Group(Place):
         return width, addresses[mask].astype(np.int64), data[mask], rows[mask]
 
     def load_global(self, index, addresses, width, mask):
+        self.check_dependency(index, addresses, mask)
         addresses = self.active(mask, addresses)
         if addresses is None:
             return np.zeros((1, 1, 1), DTYPES[width])
@@ -143,10 +151,13 @@ class Group(Place):
         if addresses.shape[2] == 1:
             addresses = np.broadcast_to(addresses, (*addresses.shape[:2], ops.WARP))
         used = np.broadcast_to(ops.LANES < 8 * count, addresses.shape)
-        chosen = self.active(used if mask is None else used & mask, addresses)
+        used = used if mask is None else used & mask
+        chosen = self.active(used, addresses)
         if chosen is None:
             return (ops.ZERO,) * count
-        raw = self.load_shared(index, chosen, 16, None)
+        if self.machine.races:
+            self.machine.races.access(self, index, addresses, 16, used, False)
+        raw = self.read_shared(index, chosen, 16)
         out = []
         for matrix in range(count):
             tile = raw[:, :, 8 * matrix : 8 * matrix + 8]
@@ -171,6 +182,10 @@ class Group(Place):
             for index, a in zip(indices, addresses, strict=True):
                 self.shared_index(index, a, 16)
             raise
+        if self.machine.races:
+            for index, a in zip(indices, addresses, strict=True):
+                used = 8 * int(self.machine.code[index].op[4][1:])
+                self.machine.races.access(self, index, a[:, :, :used], 16, None, False)
         view = self.machine.shared_view(16)
         at = at[:, :, order]
         raw = view.reshape(-1).take(self.rows[:, None, None, None] * view.shape[1] + at, mode="clip")
@@ -182,7 +197,10 @@ class Group(Place):
     # Asynchronous copies
 
     def copy_async(self, index, dst, src, size, valid, mask):
+        self.check_dependency(index, src, mask)
         copy = Copy(index, dst, src, size, valid, mask)
+        if self.machine.races:
+            copy.issued = self.machine.races.issued(self)
         if self.machine.schedule.lands_early(self.machine):
             land(self, [copy])
         else:
@@ -191,6 +209,8 @@ class Group(Place):
     def commit(self):
         self.committed.append(self.open)
         self.open = []
+        if self.machine.races:
+            self.machine.races.tick(self)
 
     def wait_groups(self, keep):
         done = len(self.committed) - keep
@@ -202,6 +222,12 @@ class Group(Place):
             for batch in self.batches:
                 self.machine.land(batch)
             self.batches = []
+        if self.machine.races:
+            self.machine.races.waited(self, keep)
+
+    def finish(self):
+        """Lands the copies that the group leaves behind untied; batches land when the schedule says so."""
+        land(self, [c for group in self.committed for c in group] + self.open)
 
     def arrive_copies(self, index, addresses, noinc, mask):
         """Ties all earlier copies of the threads to an mbarrier: it gets an arrival per thread when they are done."""
@@ -213,6 +239,9 @@ class Group(Place):
         self.batches = [b for b in self.batches if not b.landed]
         batch = Batch(index, Place(self.machine, self.rows, self.warps), copies, arrivals, list(self.batches))
         self.committed, self.open = [], []
+        if self.machine.races:
+            self.machine.races.access(self, index, addresses, 8, mask, False)
+            batch.ticks = self.machine.races.tick(self)
         self.batches.append(batch)
         self.machine.flying.append(batch)
 
@@ -249,6 +278,8 @@ class Group(Place):
         count = int(count[0, 0, 0])
         if not 1 <= count < 1 << 20:
             raise BarrierError(f"An mbarrier cannot expect {count} arrivals (1 to 1048575): {self.place_of(index)}.")
+        if self.machine.races:
+            self.machine.races.access(self, index, addresses, 8, mask, True)
         for barrier, rows, _ in self.barriers(index, addresses, mask, create=True):
             barrier.init(rows, count)
 
@@ -259,11 +290,13 @@ class Group(Place):
     def arrive(self, index, addresses, count, mask):
         """Arrives once or `count` times per active lane; the state is the phase before (CTAs, 1, 1) as uint64."""
         self.machine.changed()
+        if self.machine.races:
+            self.machine.races.access(self, index, addresses, 8, mask, False)
         times = int(count.reshape(-1)[0])
         state = None
         for barrier, rows, lanes in self.barriers(index, addresses, mask):
             state = barrier.phase[rows].astype(np.uint64)[:, None, None]
-            self.arrive_at(index, barrier, rows, lanes * times)
+            self.arrive_at(index, barrier, rows, lanes * times, mask)
         return state if state is not None and len(state) == len(self.rows) else np.zeros((1, 1, 1), np.uint64)
 
     def expect_bytes(self, index, addresses, count, mask):
@@ -273,10 +306,31 @@ class Group(Place):
     def bar_arrive(self, index, number, count, mask):
         self.machine.changed()
         barrier = self.machine.named_barrier(int(number[0, 0, 0]))
-        barrier.arrive(self.slice, ops.WARP * len(self.warps), int(count[0, 0, 0]))
+        self.join(barrier, int(count[0, 0, 0]), mask)
 
-    def dependency_wait(self):
-        self.depends = True
+    def join(self, barrier, count, mask=None):
+        """All warps of the group arrive at a named barrier."""
+        before = barrier.opened.copy()
+        barrier.arrive(self.slice, ops.WARP * len(self.warps), count)
+        if self.machine.races:
+            self.machine.races.release(self, barrier, mask, barrier.opened != before)
+
+    def dependency_wait(self, mask):
+        self.depends = self.depends | (ops.TRUE if mask is None else mask)
+
+    def check_dependency(self, index, addresses, mask):
+        """Raises if lanes that have not waited for the preceding kernel read what it writes."""
+        buffers = self.machine.launch.preceding
+        if not buffers:
+            return
+        early = ~self.depends if mask is None else ~self.depends & mask
+        for buffer in buffers:
+            lanes = early & (addresses >= np.uint64(buffer.base)) & (addresses < np.uint64(buffer.end))
+            if lanes.any():
+                raise DependencyError(
+                    f"Reads {buffer.name}, which the preceding kernel writes, without having executed "
+                    f"griddepcontrol.wait: {self.place_of(index, lanes)}."
+                )
 
     def trace_source(self, index, mask, addresses):
         self.machine.trace.source = addresses

@@ -14,6 +14,7 @@ from .flow import EXIT
 from .group import Group
 from .memory import DTYPES
 from .parser import SHARED_BASE, Address
+from .races import Races
 
 #: Bytes that uninitialised memory and registers hold: BF16 and FP32 NaN, and an ordinary number (0.75).
 FILLS = (0xFF, 0x3F)
@@ -44,6 +45,8 @@ class Machine:
         self.parameters = {}
         for key, values in launch.parameters.items():
             self.parameters[key] = values if len(values) == 1 else np.tile(values, (len(ctas), 1, 1))
+        watched = [self.fills * i for i, cta in enumerate(self.ctas) if launch.watches(cta)]
+        self.races = Races(self, np.array(watched)) if watched else None
         self.groups = [self.first_group(*part) for part in schedule.partition(len(ctas), launch.warps)]
 
     def first_group(self, ctas, warps):
@@ -122,6 +125,8 @@ class Machine:
                 self.advance(choice)
             else:
                 self.land(choice)
+        while self.flying:  # nobody waits for these any more, but they happen
+            self.land(self.flying[0])
 
     def land(self, batch):
         """Completes a batch of copies: its bytes become visible, then its arrivals happen."""
@@ -134,7 +139,7 @@ class Machine:
         self.flying.remove(batch)
         land(batch.place, batch.copies)
         for barrier, rows, count in batch.arrivals:
-            batch.place.arrive_at(batch.index, barrier, rows, count)
+            batch.place.arrive_at(batch.index, barrier, rows, count, ticks=batch.ticks)
             if self.trace is not None and self.trace.wants(self.code[batch.index]):
                 self.trace.record(batch.place, self.code[batch.index], "land", None, None, barrier)
         self.changed()
@@ -146,6 +151,7 @@ class Machine:
         while True:
             if group.block == EXIT:
                 self.groups.remove(group)
+                group.finish()
                 self.changed()
                 return
             block = blocks[group.block]
@@ -283,11 +289,13 @@ class Machine:
             group.opened = barrier.opened[group.slice].copy()
             group.waiting = ins, barrier, None
             try:
-                barrier.arrive(group.slice, ops.WARP * len(group.warps), threads)
+                group.join(barrier, threads)
             except BarrierError as error:
                 raise BarrierError(f"{ins.text!r} (PTX line {ins.line}): {error}.") from None
             self.changed()
         ready = barrier.opened[group.slice] > group.opened
+        if self.races and ready.all():
+            self.races.acquire(group, barrier)
         return bool(ready[0]) if (ready == ready[0]).all() else ready[:, None]
 
     def try_wait(self, group, ins):
@@ -297,13 +305,14 @@ class Machine:
         if address.size == 1 and phase.size == 1 and "parity" in ins.op:
             barrier = group.barrier_at(ins.index, int(address[0, 0, 0]), group.slice, False)
             done = (barrier.phase[group.slice] & 1) != int(phase[0, 0, 0])
-            group.waiting = ins, barrier, int(phase[0, 0, 0])
+            group.waiting, passed = (ins, barrier, int(phase[0, 0, 0])), [barrier]
             ready = bool(done[0]) if (done == done[0]).all() else done[:, None]
         else:
             shape = (len(group.rows), len(group.warps), ops.WARP)
             addresses, phases = np.broadcast_to(address, shape), np.broadcast_to(phase, shape)
             done = np.zeros(shape, bool)
-            for barrier, _, _ in group.barriers(ins.index, address, None):
+            passed = [barrier for barrier, _, _ in group.barriers(ins.index, address, None)]
+            for barrier in passed:
                 now = barrier.phase[group.rows][:, None, None]
                 over = (now & 1) != phases if "parity" in ins.op else now > phases
                 done |= (addresses == barrier.address) & over
@@ -314,6 +323,10 @@ class Machine:
         if ready is True:
             given_up = "try_wait" in ins.op and self.schedule.gives_up()
             group.registers[number] = ops.FALSE if given_up else ops.TRUE
+            if self.races and not given_up:
+                self.races.access(group, ins.index, address, 8, None, False)
+                for barrier in passed:
+                    self.races.acquire(group, barrier)
         return ready
 
     def deadlock(self) -> str:

@@ -106,10 +106,17 @@ class Place:
             )
         return barrier
 
-    def arrive_at(self, index, barrier, rows, count):
+    def arrive_at(self, index, barrier, rows, count, mask=None, ticks=None):
+        """`count` arrivals by the lanes in `mask`, or by the copies up to `ticks`."""
+        races = self.machine.races
+        before = barrier.phase.copy() if races else None
         try:
             barrier.arrive(rows, count)
         except BarrierError as error:
             raise BarrierError(
                 f"Shared address {barrier.address - SHARED_BASE}: {error} ({self.place_of(index)})."
             ) from None
+        if races and ticks is None:
+            races.release(self, barrier, mask, barrier.phase != before)
+        elif races:
+            races.release_copies(self, barrier, ticks, barrier.phase != before)

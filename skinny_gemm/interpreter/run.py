@@ -49,6 +49,12 @@ class Launch:
         self.shared_end = kernel.dynamic_base + compiled.smem_bytes
         self.scratch = {}
         self.tick = tick  #: called before every choice of the schedule
+        self.watched: set[int] = set()  #: linear numbers of the CTAs watched for races
+        self.preceding = []  #: buffers that the preceding kernel writes
+
+    def watches(self, cta) -> bool:
+        x, y, z = cta
+        return bool(self.watched) and x + self.grid[0] * (y + self.grid[1] * z) in self.watched
 
 
 def run(
@@ -58,12 +64,17 @@ def run(
     trace=None,
     checks: bool = True,
     progress: Callable[[float], None] | None = None,
+    races=False,
+    preceding: tuple[str, ...] = (),
 ) -> Result:
     """Executes the PTX of `compiled` (a `CompiledKernel`) with `arguments` (`LaunchArguments`) on the CPU.
 
     Pointers are packed NumPy arrays or CPU torch tensors, read and written in place, or None where optional.
     `schedule` is "in_order" or `adversarial(seed)`. With `checks`, every CTA runs twice with different bytes in
     whatever is uninitialised, and an output changes only if the whole run is clean. `trace` is a `Trace` to fill.
+    `races` looks for accesses of shared memory that nothing orders: True in the first and the last CTA, or the linear
+    numbers (x fastest) of the CTAs to watch. `preceding` names the parameters that the preceding kernel of a chain of
+    dependent launches writes: reading them before `griddepcontrol.wait` is an error.
     `progress(fraction)` is called now and then once a run has taken two seconds.
 
     Raises ValueError for arguments that do not fit, an `InterpreterError` for what the kernel does wrong.
@@ -79,6 +90,11 @@ def run(
     reporter = _Reporter(progress, len(ctas))
     fills = len(FILLS) if checks else 1
     launch = Launch(program, memory, parameters, compiled, grid, fills, trace, reporter)
+    launch.watched = watched(races, len(ctas))
+    unknown = set(preceding) - {p.name for p in compiled.parameters if p.kind == "pointer"}
+    if unknown:
+        raise ValueError(f"preceding names {', '.join(sorted(unknown))}, which is no pointer parameter.")
+    launch.preceding = [buffer for buffer in memory.buffers if buffer.name in preceding]
     begin = time.perf_counter()
     executed = copied = 0
     with np.errstate(all="ignore"):
@@ -91,6 +107,16 @@ def run(
     written = commit(outputs)
     end = time.perf_counter()
     return Result(executed, end - begin, begin - start, len(ctas), schedule.name, checks, written, copied, trace)
+
+
+def watched(races, ctas: int) -> set[int]:
+    """Linear numbers of the CTAs whose shared memory is watched for races."""
+    if races is True:
+        return {0, ctas - 1}
+    numbers = {int(n) for n in races} if races else set()
+    if not all(0 <= n < ctas for n in numbers):
+        raise ValueError(f"races {sorted(numbers)} must be True or numbers of CTAs from 0 to {ctas - 1}.")
+    return numbers
 
 
 def chunks(ctas, launch, cluster):

@@ -48,6 +48,14 @@ def test_predicates_hints_and_source_sizes():
     assert (out[30:, 0] == source[30:, 0]).all() and not out[30:, 1:].any()
 
 
+def test_copies_that_nobody_waits_for_happen_all_the_same():
+    body = ADDRESSES + "cp.async.cg.shared.global [%r3], [%rd11+16], 16;"
+    tied = "mbarrier.init.shared.b64 [smem+512], 33; cp.async.mbarrier.arrive.noinc.shared.b64 [smem+512];"
+    for ending in ("", tied):
+        with pytest.raises(interpreter.MemoryAccessError, match=r"16 bytes past the end of a .* lane 31"):
+            run(kernel(body + ending, shared=520), data(), np.zeros(1, np.uint32))
+
+
 PIPE = """
     mov.b32 %r1, smem; shr.u32 %r9, %r0, 5; and.b32 %r10, %r0, 31; shl.b32 %r2, %r10, 4; add.s32 %r3, %r1, %r2;
     mul.wide.u32 %rd10, %r10, 16; add.s64 %rd11, %rd10, %rd0; add.s64 %rd12, %rd10, %rd1;

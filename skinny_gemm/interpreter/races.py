@@ -1,0 +1,178 @@
+"""Vector clocks over shared memory: two accesses of one word that nothing orders, at least one a write, are a race.
+
+Agents are the CTA's warps and, for each warp, its asynchronous copies: a copy begins after its issue and is ordered
+before nothing until its mbarrier or `wait_group` completes. Clocks travel through mbarriers and named barriers. The
+words of an mbarrier are memory too: its initialisation must be ordered before every use.
+
+All CTAs run the same program, so a few of them (`rows`, of a chunk) stand for all. Lanes of one warp count as ordered.
+"""
+
+import numpy as np
+
+from .errors import RaceError
+from .parser import SHARED_BASE
+
+WORD = 4  #: bytes of a cell; coarser cells report neighbours that merely share one
+
+
+class Races:
+    def __init__(self, machine, rows):
+        self.machine, self.rows = machine, rows
+        self.count = machine.launch.warps
+        n, agents = len(rows), 2 * self.count
+        self.row = np.full(machine.rows, -1)
+        self.row[rows] = np.arange(n)
+        self.clock = np.zeros((n, self.count, agents), np.int32)  # [r, w]: what warp w knows of every agent
+        self.clock[:, np.arange(self.count), np.arange(self.count)] = 1
+        self.ticks = np.zeros((n, self.count), np.int32)  # completed groups of copies that each warp has issued
+        cells = -(-machine.shared_end // WORD)
+        self.write_agent = np.zeros((n, cells), np.int16)
+        self.write_time = np.zeros((n, cells), np.int32)
+        self.write_index = np.zeros((n, cells), np.int32)
+        self.read_time = np.zeros((n, cells, self.count), np.int32)
+        self.read_index = np.zeros((n, cells, self.count), np.int32)
+        self.barriers = {}  # barrier object -> clocks [joined by arrivals, handed out by completed phases]
+
+    def at(self, place):
+        """(indices into the place's rows, into this object's) of the watched CTAs."""
+        r = self.row[place.rows]
+        here = np.flatnonzero(r >= 0)
+        return here, r[here]
+
+    # Accesses
+
+    def access(self, place, index, addresses, width, mask, write):
+        """Checks and records an access by every warp of a place at (CTAs, warps, lanes) `addresses`."""
+        here, r = self.at(place)
+        for i, w in enumerate(place.warps.tolist() if here.size else ()):
+            rows, cells = self.cells(here, r, i, addresses, width, mask)
+            known = self.clock[rows, w]
+            self.check(index, rows, cells, w, known, write)
+            time = self.clock[rows, w, w]
+            if write:
+                self.wrote(rows, cells, w, time, index)
+            else:
+                self.read_time[rows, cells, w] = time
+                self.read_index[rows, cells, w] = index
+
+    def cells(self, here, r, i, addresses, width, mask):
+        """(row, cell) pairs, flat, that warp number `i` of a place touches."""
+        part = addresses[here if addresses.shape[0] > 1 else slice(0, 1), i if addresses.shape[1] > 1 else 0]
+        part = part.astype(np.int64)[..., None] + WORD * np.arange(max(width // WORD, 1))
+        rows = r[:, None, None]
+        if mask is None:
+            rows, part = np.broadcast_arrays(rows, part)
+            return rows.reshape(-1), part.reshape(-1) // WORD
+        keep = mask[here if mask.shape[0] > 1 else slice(0, 1), i if mask.shape[1] > 1 else 0][..., None]
+        rows, part, keep = np.broadcast_arrays(rows, part, keep)
+        return rows[keep], part[keep] // WORD
+
+    def check(self, index, rows, cells, agent, known, write):
+        last = self.write_agent[rows, cells]
+        bad = self.write_time[rows, cells] > known[np.arange(len(rows)), last]
+        if bad.any():
+            i = int(np.flatnonzero(bad)[0])
+            other = self.write_index[rows[i], cells[i]], int(last[i])
+            self.report(index, rows[i], cells[i], agent, write, other, True)
+        if write:
+            bad = self.read_time[rows, cells] > known[:, : self.count]
+            if bad.any():
+                i, reader = (int(x[0]) for x in np.nonzero(bad))
+                other = self.read_index[rows[i], cells[i], reader], reader
+                self.report(index, rows[i], cells[i], agent, write, other, False)
+
+    def wrote(self, rows, cells, agent, time, index):
+        self.write_agent[rows, cells] = agent
+        self.write_time[rows, cells] = time
+        self.write_index[rows, cells] = index
+
+    def report(self, index, row, cell, agent, write, other, other_writes):
+        code, machine = self.machine.code, self.machine
+        cta = tuple(int(x) for x in machine.ctas[self.rows[row] // machine.fills])
+        here, there = code[index], code[other[0]]
+
+        def side(ins, a, writes):
+            who = f"warp {a}" if a < self.count else f"an unfinished copy of warp {a - self.count}"
+            return f"{who} {'writes' if writes else 'reads'} in {ins.text!r} (PTX line {ins.line})"
+
+        raise RaceError(
+            f"Race on shared address {int(cell) * WORD - SHARED_BASE} of CTA {cta}: "
+            f"{side(there, other[1], other_writes)} and {side(here, agent, write)}, and nothing orders the two."
+        )
+
+    # Copies
+
+    def issued(self, place):
+        """What a copy issued now carries along: the clocks of all warps, and the ticks their next groups will have."""
+        _, r = self.at(place)
+        clock = self.clock.copy()
+        for w in place.warps if r.size else ():
+            self.clock[r, w, w] += 1  # what the warp does from now on is not before the copy
+        return clock, self.ticks + 1
+
+    def landed(self, place, copies):
+        """Checks and records the writes of copies, each with the clock of its issue."""
+        here, r = self.at(place)
+        for copy in copies if here.size else ():
+            clock, ticks = copy.issued
+            for i, w in enumerate(place.warps):
+                w = int(w)
+                rows, cells = self.cells(here, r, i, copy.dst, copy.size, copy.mask)
+                agent = self.count + w
+                self.check(copy.index, rows, cells, agent, clock[rows, w], True)
+                self.wrote(rows, cells, agent, ticks[rows, w], copy.index)
+
+    def tick(self, place):
+        """The copies that a place has issued so far form a group; returns the ticks."""
+        _, r = self.at(place)
+        self.ticks[np.ix_(r, place.warps)] += 1
+        return self.ticks.copy()
+
+    def waited(self, place, keep):
+        """A place has waited for all but its latest `keep` groups."""
+        _, r = self.at(place)
+        for w in place.warps if r.size else ():
+            agent = self.count + w
+            self.clock[r, w, agent] = np.maximum(self.clock[r, w, agent], self.ticks[r, w] - keep)
+
+    # Barriers
+
+    def clocks_of(self, barrier):
+        if id(barrier) not in self.barriers:
+            shape = (len(self.rows), 2 * self.count)
+            self.barriers[id(barrier)] = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
+        return self.barriers[id(barrier)]
+
+    def release(self, place, barrier, mask, opened):
+        """Warps with an active lane arrive: what they know goes to the barrier; `opened`: rows whose phase is over."""
+        here, r = self.at(place)
+        joined, _ = self.clocks_of(barrier)
+        for i, w in enumerate(place.warps if here.size else ()):
+            rows = r
+            if mask is not None:
+                part = mask[here if mask.shape[0] > 1 else slice(0, 1), i if mask.shape[1] > 1 else 0]
+                rows = r[np.broadcast_to(part.any(axis=-1), r.shape)]
+            joined[rows] = np.maximum(joined[rows], self.clock[rows, w])
+            self.clock[rows, w, w] += 1
+        self.complete(barrier, opened)
+
+    def release_copies(self, place, barrier, ticks, opened):
+        """The copies of a place up to `ticks` are done and arrive at a barrier."""
+        here, r = self.at(place)
+        joined, _ = self.clocks_of(barrier)
+        for w in place.warps if here.size else ():
+            agent = self.count + w
+            joined[r, agent] = np.maximum(joined[r, agent], ticks[r, w])
+        self.complete(barrier, opened)
+
+    def complete(self, barrier, opened):
+        joined, handed = self.clocks_of(barrier)
+        done = opened[self.rows]
+        handed[done] = joined[done]
+
+    def acquire(self, place, barrier):
+        """A place has passed a barrier: it learns what the completed phases know."""
+        _, r = self.at(place)
+        _, handed = self.clocks_of(barrier)
+        for w in place.warps if r.size else ():
+            self.clock[r, w] = np.maximum(self.clock[r, w], handed[r])

@@ -1,0 +1,108 @@
+"""The race detector finds, in one run in any order, every pair of accesses that nothing orders, and no other."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from skinny_gemm import interpreter
+from tests.interpreter.programs import Gemm, kernel, run
+from tests.interpreter.test_warp_splitk import MUTATIONS, SMALL, WIDE, compiled, mutants
+
+ADDRESSES = """shr.u32 %r1, %r0, 5; and.b32 %r2, %r0, 31; mov.b32 %r3, smem; shl.b32 %r4, %r2, 4; add.s32 %r5, %r3, %r4;
+    mul.wide.u32 %rd10, %r2, 16; add.s64 %rd11, %rd10, %rd0; setp.ne.u32 %p1, %r1, 0; setp.eq.u32 %p2, %r1, 0;"""
+COPY = "cp.async.cg.shared.global [%r5], [%rd11], 16;"
+WRITE, READ = "st.shared.b32 [%r5], %r0;", "ld.shared.b32 %r9, [%r5];"
+
+
+def watch(body, threads=64, schedule="in_order"):
+    source, out = np.zeros(128, np.uint32), np.zeros(1, np.uint32)
+    run(kernel(ADDRESSES + body, threads=threads, shared=1024), source, out, races=True, schedule=schedule)
+
+
+RACES = {
+    "write and read": f"@%p2 {WRITE} @%p1 {READ}",
+    "two writes": WRITE,
+    "read, then write": f"@%p1 {READ} @%p2 {WRITE}",
+    "write after the barrier's other side": f"@%p2 {WRITE} bar.sync 0; @%p1 {READ} @%p2 {WRITE}",
+    "copy and read": f"@%p2 {COPY} bar.sync 0; @%p1 {READ}",
+    "copy, own read": f"@%p2 {COPY} @%p2 {READ} cp.async.wait_all;",
+    "two copies": f"@%p2 {COPY} cp.async.commit_group; @%p2 {COPY} cp.async.wait_all;",
+    "copy over a read": f"@%p1 {READ} @%p2 {COPY} cp.async.wait_all;",
+    "use of a barrier that is being initialised": """@%p1 bra USE; mbarrier.init.shared.b64 [smem+512], 64; USE:
+        mbarrier.arrive.shared.b64 %rd20, [smem+512];""",
+}
+ORDERED = {
+    "read of one's own write": f"@%p2 {WRITE} @%p2 {READ} @%p2 {WRITE}",
+    "barrier between": f"@%p2 {WRITE} bar.sync 0; @%p1 {READ} bar.sync 0; @%p2 {WRITE}",
+    "reads only": READ + READ,
+    "neighbouring words": "shl.b32 %r6, %r1, 2; add.s32 %r5, %r5, %r6;" + WRITE + READ,
+    "copy, wait, barrier": f"@%p2 {COPY} cp.async.wait_all; bar.sync 0; @%p1 {READ}",
+    "copies into two stages": f"""@%p2 {COPY} cp.async.commit_group; add.s32 %r6, %r5, 512;
+        @%p2 cp.async.cg.shared.global [%r6], [%rd11], 16; cp.async.commit_group; cp.async.wait_group 1;
+        bar.sync 0; @%p1 {READ}""",
+}
+
+
+@pytest.mark.parametrize("case", RACES)
+@pytest.mark.parametrize("schedule", ["in_order", "adversarial(1)"])
+def test_what_nothing_orders_is_a_race(case, schedule):
+    with pytest.raises(interpreter.RaceError, match=r"Race on shared address \d+ of CTA \(0, 0, 0\): .*PTX line"):
+        watch(RACES[case], schedule=schedule)
+
+
+@pytest.mark.parametrize("case", ORDERED)
+@pytest.mark.parametrize("schedule", ["in_order", "adversarial(1)"])
+def test_what_is_ordered_is_none(case, schedule):
+    watch(ORDERED[case], schedule=schedule)
+
+
+def test_a_race_names_both_instructions():
+    with pytest.raises(interpreter.RaceError) as error:
+        watch(f"@%p2 {COPY} bar.sync 0; @%p1 {READ}")
+    message = str(error.value)
+    assert "an unfinished copy of warp 0 writes in '@%p2 cp.async" in message
+    assert "warp 1 reads in '@%p1 ld.shared.b32" in message
+
+
+@pytest.mark.parametrize("case", [SMALL, WIDE], ids=lambda c: c[2])
+@pytest.mark.parametrize("schedule", ["in_order", "adversarial(0)", "adversarial(1)", "adversarial(2)"])
+def test_the_shipped_kernel_has_no_race(case, schedule):
+    program, tactic = compiled(*case)
+    Gemm(9, *case[:2]).run(program, tactic, races=True, schedule=schedule, preceding=("x",))
+
+
+@pytest.mark.parametrize("kind", ["wait", "parity", "named barrier", "CTA barrier"])
+def test_every_dropped_wait_and_barrier_is_a_race_even_in_order(kind):
+    program, tactic = compiled(*SMALL)
+    gemm = Gemm(7, *SMALL[:2])
+    for text in mutants(program.ptx, kind):
+        with pytest.raises(interpreter.RaceError):
+            gemm.run(dataclasses.replace(program, ptx=text), tactic, races=True)
+    assert kind in MUTATIONS
+
+
+def test_only_watched_ctas_are_searched():
+    body = "mov.u32 %r7, %ctaid.x; setp.eq.u32 %p3, %r7, 1; @%p3 st.shared.b32 [smem], %r7;"
+    compiled_ = kernel(body, "out", 64, shared=64)
+    for watched, racy in (((0, 2), False), ((1,), True)):
+        if racy:
+            with pytest.raises(interpreter.RaceError, match=r"of CTA \(1, 0, 0\)"):
+                run(compiled_, np.zeros(1), grid=(3, 1, 1), races=watched)
+        else:
+            run(compiled_, np.zeros(1), grid=(3, 1, 1), races=watched)
+    with pytest.raises(ValueError, match="races .* must be True or numbers of CTAs from 0 to 2"):
+        run(compiled_, np.zeros(1), grid=(3, 1, 1), races=[3])
+
+
+def test_reading_ahead_of_the_dependency_wait_is_an_error():
+    program, tactic = compiled(*SMALL)
+    gemm = Gemm(7, *SMALL[:2])
+    mutant = dataclasses.replace(program, ptx=program.ptx.replace("griddepcontrol.wait;", ""))
+    gemm.run(mutant, tactic)
+    with pytest.raises(interpreter.DependencyError, match=r"Reads x, which the preceding kernel writes.* warp 6"):
+        gemm.run(mutant, tactic, preceding=("x",))
+    with pytest.raises(interpreter.DependencyError, match="Reads weight"):
+        gemm.run(program, tactic, preceding=("weight",))
+    with pytest.raises(ValueError, match="preceding names y"):
+        gemm.run(program, tactic, preceding=("y",))
