@@ -22,8 +22,9 @@ lab: $(INSTALLED)
 		--LabApp.news_url=None --LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate $(AS_ROOT) $(ARGS)
 
 test: $(INSTALLED)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
-	@echo "Not run here: tests/gpu, which needs an NVIDIA GPU (make gpu-test). Tests skipped for another reason are listed above."
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(ARGS); status=$$?; \
+		echo "Not run here: tests/gpu, which needs an NVIDIA GPU (make gpu-test). Other skips are listed above, with reasons."; \
+		exit $$status
 
 gpu-test: $(INSTALLED)
 	$(BIN)/python -m pytest tests/gpu $(ARGS)
