@@ -225,8 +225,8 @@ def inspect(kernel, n, k, tactic, arch, m, as_json) -> None:
 @click.option("--tactics", default="default", show_default=True, help="default, coarse, or tactics between spaces.")
 @click.option("--modes", default="isolated,chained", show_default=True, help="Comma-separated.")
 @click.option("--out", type=click.Path(path_type=Path), help="Campaign folder; by default under data/campaigns.")
-@click.option("--peers/--no-peers", default=True, show_default=True, help="Measure cuBLAS and other peers beside it.")
-@click.option("--bounds/--no-bounds", default=True, show_default=True, help="Measure streaming bounds and ceilings too.")
+@click.option("--peers", default="all", show_default=True, help="all, none, or names: cublas,triton,flashinfer.")
+@click.option("--bounds/--no-bounds", default=True, show_default=True, help="Measure streaming bounds and ceilings.")
 @click.option("--resume", is_flag=True, help="Continue the campaign in --out.")
 @click.option("--seconds", type=float, help="Stop after this long; --resume continues.")
 @json_switch
@@ -251,7 +251,7 @@ def bench(kernel, n, k, parallel, model, m, tactics, modes, out, peers, bounds, 
         tactics if tactics in ("default", "coarse") else tactics.split(),
         modes.split(","),
         out=out,
-        peers=peers,
+        peers=peers == "all" if peers in ("all", "none") else peers.split(","),
         bounds=bounds,
         resume=resume,
         seconds_budget=seconds,

@@ -30,7 +30,8 @@ def copies_for(weight_bytes: int, l2_bytes: int, weights: str = "cold") -> int:
         raise ValueError(f"weights is {weights!r}, but must be one of {', '.join(WEIGHTS)}.")
     if weights == "warm":
         return 1
-    return max(ROTATION * l2_bytes // weight_bytes + 1, min(COLD_ROTATION * l2_bytes // weight_bytes + 1, COLD_LAUNCHES))
+    aim = min(COLD_ROTATION * l2_bytes // weight_bytes + 1, COLD_LAUNCHES)
+    return max(ROTATION * l2_bytes // weight_bytes + 1, aim)
 
 
 def check_rotation(launches: int, copies: int, weight_bytes: int, l2_bytes: int) -> None:

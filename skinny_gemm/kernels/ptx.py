@@ -97,7 +97,7 @@ def _bits_to_f32(bits):
 
 
 def bulk_copy(smem, gmem, size, mbarrier, policy=None):
-    """Copies `size` bytes (a multiple of 16) global -> shared by the bulk engine, counted on `mbarrier` (its address)."""
+    """Copies `size` bytes (a multiple of 16) global -> shared by the bulk engine, counted on `mbarrier` (address)."""
     target = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
     if policy is None:
         _ptx(target + " [{$r0}], [{$r1}], {$r2}, [{$r3}];", read_only_args=[smem, gmem, size, mbarrier])

@@ -38,7 +38,7 @@ def _function(cubin: bytes, entry: str, smem_bytes: int, cluster_size: int, ordi
 
 
 def load(compiled: CompiledKernel, ordinal: int = 0):
-    """Loads `compiled` on CUDA device `ordinal`, so that a later `launch` only enqueues. Returns the driver's handle."""
+    """Loads `compiled` on CUDA device `ordinal`, so that a later `launch` only enqueues; returns the function."""
     x, y, z = compiled.cluster
     return _function(compiled.cubin, compiled.entry, compiled.smem_bytes, x * y * z, ordinal)
 
@@ -78,6 +78,30 @@ def launch(
     values = tuple(_value(value) for value in arguments.values)
     types = tuple(_PARAMETER_TYPES[parameter.kind] for parameter in compiled.parameters)
     check(driver.cuLaunchKernelEx(config, load(compiled, ordinal), (values, types), 0))
+
+
+def run_on_host_arrays(compiled: CompiledKernel, arguments: LaunchArguments) -> None:
+    """`launch` for NumPy arrays: copies them to the GPU, runs, waits, and copies what the kernel may write back.
+
+    Needs no PyTorch, so that profilers and sanitizers start fast and see this kernel only.
+    """
+    from cuda.bindings import driver
+
+    load(compiled)
+    arrays = {i: value for i, value in enumerate(arguments.values) if hasattr(value, "nbytes")}
+    copies = {i: check(driver.cuMemAlloc(array.nbytes)) for i, array in arrays.items()}
+    try:
+        for i, pointer in copies.items():
+            check(driver.cuMemcpyHtoD(pointer, arrays[i].ctypes.data, arrays[i].nbytes))
+        values = tuple(int(copies[i]) if i in copies else value for i, value in enumerate(arguments.values))
+        launch(compiled, LaunchArguments(arguments.grid, values), stream=0)
+        check(driver.cuCtxSynchronize())
+        for i, pointer in copies.items():
+            if compiled.parameters[i].written:
+                check(driver.cuMemcpyDtoH(arrays[i].ctypes.data, pointer, arrays[i].nbytes))
+    finally:
+        for pointer in copies.values():
+            driver.cuMemFree(pointer)  # unchecked: an error above is the one to report
 
 
 def _value(value) -> int:

@@ -128,7 +128,7 @@ def _device_of(tensor) -> devices.Device:
 
 
 def _check_tensor(name: str, tensor, shape: tuple, alignment: int, like=None) -> None:
-    """ValueError unless `tensor` is BF16, packed row-major, aligned, of `shape` (strings are free) and beside `like`."""
+    """ValueError unless `tensor` is BF16, packed row-major, aligned, of `shape` (strings: any size), beside `like`."""
     import torch
 
     wanted = f"[{', '.join(map(str, shape))}]"

@@ -133,18 +133,19 @@ def _runs_once(backend: str, schedule: str) -> bool:
 def _run_interpreter(compiled, tactic, x, weight, schedule, index, progress) -> np.ndarray:
     from .. import interpreter
 
-    out = np.full((len(x), len(weight)), 0xFFFF, np.uint16)  # NaN: what is not written shows
+    out = _poisoned(x, weight)
     order = interpreter.adversarial(index) if schedule == "adversarial" else schedule
     interpreter.run(compiled, bind(compiled, tactic, x, weight, out), order, progress=progress)
     return out
 
 
 def _run_cuda(compiled, tactic, x, weight, schedule, index, progress) -> np.ndarray:
-    import torch
+    from .driver import run_on_host_arrays
 
-    from .driver import launch
+    out = _poisoned(x, weight)
+    run_on_host_arrays(compiled, bind(compiled, tactic, x, weight, out))
+    return out
 
-    x, weight = (torch.from_numpy(bits.view(np.int16)).view(torch.bfloat16).cuda() for bits in (x, weight))
-    out = torch.full((len(x), len(weight)), float("nan"), dtype=torch.bfloat16, device=x.device)
-    launch(compiled, bind(compiled, tactic, x, weight, out), ordinal=x.device.index)
-    return out.view(torch.int16).cpu().numpy().view(np.uint16)
+
+def _poisoned(x, weight) -> np.ndarray:
+    return np.full((len(x), len(weight)), 0xFFFF, np.uint16)  # NaN: what is not written shows

@@ -16,6 +16,7 @@ K_TILES = (128, 256)
 B_LOADER_WARPS = (1, 2)
 MAX_M = 32
 MAX_K_TILES = 64  #: the K loop is fully unrolled; more tiles would outgrow the instruction cache
+MAX_RESIDENT = 3  #: CTAs per SM the default leaves room for: 6288x7168 ran 4 % faster on H200 with three than with two
 MAX_STAGES = 16  #: more than about 12 stages stopped helping on H200
 
 
@@ -122,7 +123,7 @@ class WarpSplitKTactic(Tactic):
             token_tile //= 2
         loaders = 2 if token_tile >= 16 or tiles >= 8 else 1
         ctas = columns * ceil(problem.m / token_tile)
-        resident = min(2, ceil(ctas / device.sms))
+        resident = min(MAX_RESIDENT, ceil(ctas / device.sms))
         fitting = [
             tactic
             for stages in range(1, MAX_STAGES + 1)
