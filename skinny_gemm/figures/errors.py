@@ -28,7 +28,7 @@ def error_table(out: np.ndarray, reference: np.ndarray) -> pd.DataFrame:
 def error_histogram(table: pd.DataFrame, relative_error: float, theme: style.Theme = style.LIGHT) -> Figure:
     """`table` from `error_table`, with the band that rounding the exact product alone would fill."""
     fig = style.figure(9, 3.4, theme)
-    top = max(int(table["count"].max()), 1) * 1.12
+    top = max(int(table["count"].max()), 1) * 1.3
     panel = Panel(fig, 0.75, 0.9, 7.9, 1.9, theme, x=(-LIMIT, LIMIT), y=(0, top))
     total = int(table["count"].sum())
     panel.title(f"error of {total:,} outputs against FP64; relative Frobenius error {relative_error:.2e}")
