@@ -18,7 +18,7 @@ from .errors import (
     ReadOnlyError,
     UnsupportedInstruction,
 )
-from .run import Result, run
+from .launch import Result, run
 from .schedules import Adversarial, InOrder, adversarial, in_order
 from .trace import Trace, bytes_by_space, global_accesses, shared_accesses, timeline
 

@@ -54,12 +54,27 @@ def generate(flow: Flow, traced=None) -> Program:
     generator = Generator(flow, traced)
     lines = []
     for block in flow.blocks:
-        if not block.waits:
+        if block.waits:
+            check_wait(flow.kernel.instructions[block.start])
+        else:
             lines += generator.block(block, masked=False)
     text = "\n".join(lines)
     names = generator.compile(text)
     functions = [names.get(f"b{block.number}") for block in flow.blocks]
     return Program(flow, functions, text, generator, {})
+
+
+def check_wait(ins: Instruction):
+    """Raises `UnsupportedInstruction` unless the machine knows how to wait for `ins`."""
+    match ins.op:
+        case ("bar" | "barrier", "sync", *aligned):
+            known = not ins.guard and (not aligned or aligned == ["aligned"])
+        case ("mbarrier", "try_wait" | "test_wait", *_, "shared" | "shared::cta", "b64"):
+            known = not ins.guard and isinstance(ins.operands[0], Reg) and ins.operands[0].name != "_"
+        case _:
+            known = False
+    if not known:
+        raise unsupported(ins)
 
 
 class Generator:
@@ -228,7 +243,7 @@ class Generator:
             text = f"({text} + {self.constant(operand.offset & (1 << bits) - 1, f'u{bits // 8}')})"
         return text
 
-    def assign(self, operand, expression: str, raw: bool = True):
+    def assign(self, operand, expression: str):
         """Writes a register; under a guard it keeps its old value in the other lanes."""
         if not isinstance(operand, Reg):
             raise ValueError
@@ -320,8 +335,7 @@ class Generator:
         count = int(mods[1][1:]) if mods[1][0] == "v" and mods[1][1:].isdigit() else 1
         size = width_of(kind) // 8
         bits = 64 if space == "global" else 32
-        call = {"global": "load_global", "shared": "load_shared", "shared::cta": "load_shared",
-                "shared::cluster": "load_shared"}[space]  # fmt: skip
+        call = {"global": "load_global", "shared": "load_shared", "shared::cta": "load_shared"}[space]
         text = f"g.{call}({ins.index}, {self.address(a, bits)}, {size * count}, {self.mask})"
         registers_ = d.items if isinstance(d, Vector) else (d,)
         signed = kind[0] == "s"
@@ -340,17 +354,12 @@ class Generator:
         space, kind = mods[0], mods[-1]
         items = value.items if isinstance(value, Vector) else (value,)
         bits = 64 if space == "global" else 32
-        call = {"global": "store_global", "shared": "store_shared", "shared::cta": "store_shared",
-                "shared::cluster": "store_shared"}[space]  # fmt: skip
+        call = {"global": "store_global", "shared": "store_shared", "shared::cta": "store_shared"}[space]
         words = ", ".join(self.value(x, "b" + kind[1:]) for x in items)
         self.out.append(f"g.{call}({ins.index}, {self.address(a, bits)}, ({words},), {self.mask})")
 
     def op_createpolicy(self, ins, mods, operands):
         self.assign(operands[0], self.constant(0, "u8"))
-
-    def op_mapa(self, ins, mods, operands):
-        d, a, rank = operands
-        self.assign(d, f"g.map_shared({self.value(a, 'u32')}, {self.value(rank, 'u32')})")
 
     # Integers, logic and floats
 
@@ -502,8 +511,7 @@ class Generator:
         d, p, members = operands
         if mods[0] != "sync":
             raise ValueError
-        negated = ""
-        text = f"ops.vote({mods[1]!r}, {negated}{self.value(p, 'pred')}, ops.lane_mask({self.value(members, 'u32')}))"
+        text = f"ops.vote({mods[1]!r}, {self.value(p, 'pred')}, ops.lane_mask({self.value(members, 'u32')}))"
         self.assign(d, text)
 
     def op_elect(self, ins, mods, operands):

@@ -8,7 +8,7 @@ import numpy as np
 from . import ops
 from .copies import Batch, Copy, land
 from .errors import BarrierError, DependencyError, DivergenceError, MemoryAccessError, ReadOnlyError
-from .memory import DTYPES
+from .memory import DTYPES, SPACING
 from .place import SHIFT, Place
 
 
@@ -116,6 +116,12 @@ class Group(Place):
     def store_global(self, index, addresses, words, mask):
         for word in words:
             self.check_poison(index, word, "the stored value", mask)
+        if addresses.shape[0] > 1 and self.machine.fills > 1:
+            # The twins store to two copies of the output, so many bytes apart.
+            away = (addresses[1::2] - addresses[0::2]) >> np.uint64(SPACING) << np.uint64(SPACING)
+            same = addresses.copy()
+            same[1::2] -= away
+            self.check_poison(index, same, "the address", mask)
         width, flat, data, _ = self.scatter(addresses, words, mask)
         if not flat.size:
             return

@@ -21,7 +21,7 @@ FILLS = (0xFF, 0x3F)
 
 
 class Machine:
-    """`launch` is the `Launch` (see run.py); `ctas` (n, 3) are the CTA coordinates of this chunk."""
+    """`launch` is the `Launch` (see launch.py); `ctas` (n, 3) are the CTA coordinates of this chunk."""
 
     def __init__(self, launch, ctas, schedule):
         self.launch, self.program, self.schedule = launch, launch.program, schedule
@@ -247,8 +247,6 @@ class Machine:
     def wait(self, group, block) -> bool:
         """Tries to pass the blocking instruction; False if the group is parked or has split."""
         ins = self.code[block.start]
-        if ins.guard is not None:
-            raise DivergenceError(f"PTX line {ins.line}: a guard on {ins.text!r}, which blocks, is not supported.")
         first = group.waiting is None
         ready = self.bar(group, ins) if ins.op[0] in ("bar", "barrier") else self.try_wait(group, ins)
         if self.trace is not None and self.trace.wants(ins) and (ready is True or first):

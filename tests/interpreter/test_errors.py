@@ -16,9 +16,29 @@ def test_an_unsupported_instruction_is_named_with_its_line():
     line = 1 + next(i for i, text in enumerate(compiled.ptx.split("\n")) if "sin.approx" in text)
     with pytest.raises(interpreter.UnsupportedInstruction, match=rf"PTX line {line}: .*'sin\.approx\.f32'"):
         run(compiled, np.zeros(1, np.uint32))
-    for variant in ("add.rz.f32 %f1, %f2, %f3;", "add.ftz.f32 %f1, %f2, %f3;", "cvt.rz.bf16x2.f32 %r1, %f1, %f2;"):
-        with pytest.raises(interpreter.UnsupportedInstruction):
-            run(kernel(variant, "out"), np.zeros(1, np.uint32))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "add.rz.f32 %f1, %f2, %f3;",
+        "add.ftz.f32 %f1, %f2, %f3;",
+        "cvt.rz.bf16x2.f32 %r1, %f1, %f2;",
+        "barrier.cluster.wait;",
+        "barrier.cluster.arrive;",
+        "bar.red.popc.u32 %r1, 0, %p1;",
+        "ld.shared::cluster.b32 %r1, [%r2];",
+        "mapa.shared::cluster.u32 %r1, %r2, 0;",
+        "ld.local.b32 %r1, [%r2];",
+        "@%p1 mbarrier.try_wait.parity.shared.b64 %p2, [smem], 0;",
+        "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%f1, %f2, %f3, %f4}, {%r1, %r2, %r3, %r4}, {%r5, %r6}, "
+        "{%f1, %f2, %f3, %f4};",
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%rd1], 16, [%r2];",
+    ],
+)
+def test_a_variant_that_means_something_else_is_refused(text):
+    with pytest.raises(interpreter.UnsupportedInstruction, match="PTX line"):
+        run(kernel(text, "out"), np.zeros(1, np.uint32))
 
 
 def test_a_global_load_out_of_bounds_names_lane_and_nearest_buffer():
@@ -72,6 +92,8 @@ POISON = {
     "the stored value": "ld.shared.b32 %r2, [smem]; st.global.b32 [%rd0], %r2;",
     "a register": "add.s32 %r2, %r50, 1; st.global.b32 [%rd0], %r2;",
     "branch": "ld.shared.b32 %r2, [smem]; setp.gt.s32 %p1, %r2, 0; @%p1 bra L; st.global.b32 [%rd0], %r0; L:",
+    "the address of": """ld.shared.b32 %r2, [smem]; and.b32 %r3, %r2, 64; cvt.u64.u32 %rd1, %r3;
+    add.s64 %rd2, %rd0, %rd1; st.global.b32 [%rd2], %r0;""",
     "an unwritten output": "ld.global.b32 %r2, [%rd0+4]; st.global.b32 [%rd0], %r2;",
     "float": "ld.shared.f32 %f1, [smem]; mul.f32 %f2, %f1, 0f00000000; st.global.f32 [%rd0], %f2;",
 }

@@ -98,7 +98,7 @@ def test_a_trace_is_bounded_and_chosen():
 
 def test_tracing_costs_nothing_when_off():
     compiled = compile_kernel(TACTIC, N, K)
-    from skinny_gemm.interpreter.run import program_of
+    from skinny_gemm.interpreter.launch import program_of
 
     assert "trace" not in program_of(compiled.ptx, compiled.entry).source
     renamed = dataclasses.replace(compiled, entry="anything")  # the PTX has one entry: that one is meant

@@ -4,13 +4,13 @@ schedule, and no wait, arrival or barrier of it can be dropped unnoticed."""
 import dataclasses
 import functools
 import re
-import sys
 
 import numpy as np
 import pytest
 
 from skinny_gemm import interpreter
 from skinny_gemm.artifact import LaunchArguments
+from skinny_gemm.interpreter import launch
 from skinny_gemm.runtime import compile_kernel
 from skinny_gemm.tactics import WarpSplitKTactic
 from tests.interpreter.programs import Gemm
@@ -60,7 +60,7 @@ def test_chunks_do_not_change_the_bits(monkeypatch):
     kernel, tactic = compiled(*SMALL)
     gemm = Gemm(32, *SMALL[:2])
     expected, _ = gemm.run(kernel, tactic)
-    monkeypatch.setattr(sys.modules["skinny_gemm.interpreter.run"], "CHUNK_ROWS", 6)
+    monkeypatch.setattr(launch, "CHUNK_ROWS", 6)
     out, _ = gemm.run(kernel, tactic)
     assert (out == expected).all()
 
@@ -93,7 +93,7 @@ def test_an_interrupt_leaves_the_output_alone_and_the_next_run_right():
         dict(zip(("weight", "x", "out", "bias", "m"), values, strict=True))[p.name] for p in kernel.parameters
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys.modules["skinny_gemm.interpreter.run"]._Reporter, "__call__", interrupt)
+        patch.setattr(launch._Reporter, "__call__", interrupt)
         with pytest.raises(KeyboardInterrupt):
             interpreter.run(kernel, LaunchArguments((4, 1, 1), values))
     assert (before == 3).all()
@@ -102,10 +102,9 @@ def test_an_interrupt_leaves_the_output_alone_and_the_next_run_right():
 
 def test_progress_is_reported_once_a_run_takes_long(monkeypatch):
     kernel, tactic = compiled(*SMALL)
-    module = sys.modules["skinny_gemm.interpreter.run"]
-    monkeypatch.setattr(module, "PROGRESS_AFTER", 0.0)
-    monkeypatch.setattr(module, "PROGRESS_EVERY", 0.0)
-    monkeypatch.setattr(module, "CHUNK_ROWS", 2)
+    monkeypatch.setattr(launch, "PROGRESS_AFTER", 0.0)
+    monkeypatch.setattr(launch, "PROGRESS_EVERY", 0.0)
+    monkeypatch.setattr(launch, "CHUNK_ROWS", 2)
     seen = []
     Gemm(8, *SMALL[:2]).run(kernel, tactic, progress=seen.append)
     assert seen == sorted(seen) and 0 <= seen[0] and 0.5 <= seen[-1] < 1
