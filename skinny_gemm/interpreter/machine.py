@@ -4,6 +4,8 @@ Values and memory are batched over the chunk's CTAs; with checks on, every CTA h
 hold another pattern. Groups start whole and split where their warps part.
 """
 
+from functools import cache
+
 import numpy as np
 
 from . import ops
@@ -13,11 +15,17 @@ from .errors import BarrierError, DeadlockError, DivergenceError
 from .flow import EXIT
 from .group import Group
 from .memory import DTYPES
-from .parser import SHARED_BASE, Address
+from .parser import SHARED_BASE, Address, Imm
 from .races import Races
 
 #: Bytes that uninitialised memory and registers hold: BF16 and FP32 NaN, and an ordinary number (0.75).
 FILLS = (0xFF, 0x3F)
+
+
+@cache
+def constant(value: int) -> np.ndarray:
+    """An integer as a value that all share."""
+    return np.full((1, 1, 1), value, np.int64)
 
 
 class Machine:
@@ -267,10 +275,11 @@ class Machine:
         flow = self.program.flow
         if isinstance(operand, Address):
             if operand.base is None:
-                return np.full((1, 1, 1), operand.offset, np.uint32)
-            return group.registers[flow.number[operand.base.name]] + np.uint32(operand.offset & 0xFFFFFFFF)
-        if hasattr(operand, "value"):
-            return np.full((1, 1, 1), operand.value, np.int64)
+                return constant(operand.offset)
+            base = group.registers[flow.number[operand.base.name]]
+            return base + np.uint32(operand.offset & 0xFFFFFFFF) if operand.offset else base
+        if isinstance(operand, Imm):
+            return constant(operand.value)
         return group.registers[flow.number[operand.name]]
 
     def bar(self, group, ins):

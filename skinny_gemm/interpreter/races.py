@@ -25,12 +25,12 @@ class Races:
         self.clock = np.zeros((n, self.count, agents), np.int32)  # [r, w]: what warp w knows of every agent
         self.clock[:, np.arange(self.count), np.arange(self.count)] = 1
         self.ticks = np.zeros((n, self.count), np.int32)  # completed groups of copies that each warp has issued
-        cells = -(-machine.shared_end // WORD)
-        self.write_agent = np.zeros((n, cells), np.int16)
-        self.write_time = np.zeros((n, cells), np.int32)
-        self.write_index = np.zeros((n, cells), np.int32)
-        self.read_time = np.zeros((n, cells, self.count), np.int32)
-        self.read_index = np.zeros((n, cells, self.count), np.int32)
+        self.cells = -(-machine.shared_end // WORD)  # of one CTA
+        self.write_agent = np.zeros(n * self.cells, np.int16)
+        self.write_time = np.zeros(n * self.cells, np.int32)
+        self.write_index = np.zeros(n * self.cells, np.int32)
+        self.read_time = np.zeros((n * self.cells, self.count), np.int32)
+        self.read_index = np.zeros((n * self.cells, self.count), np.int32)
         self.barriers = {}  # barrier object -> clocks [joined by arrivals, handed out by completed phases]
 
     def at(self, place):
@@ -39,56 +39,54 @@ class Races:
         here = np.flatnonzero(r >= 0)
         return here, r[here]
 
-    # Accesses
+    # Accesses: cells are numbered through all watched CTAs
 
     def access(self, place, index, addresses, width, mask, write):
         """Checks and records an access by every warp of a place at (CTAs, warps, lanes) `addresses`."""
         here, r = self.at(place)
         for i, w in enumerate(place.warps.tolist() if here.size else ()):
-            rows, cells = self.cells(here, r, i, addresses, width, mask)
-            known = self.clock[rows, w]
-            self.check(index, rows, cells, w, known, write)
+            cells = self.cells_of(here, r, i, addresses, width, mask)
+            rows = cells // self.cells
+            self.check(index, rows, cells, w, self.clock[:, w], write)
             time = self.clock[rows, w, w]
             if write:
-                self.wrote(rows, cells, w, time, index)
+                self.wrote(cells, w, time, index)
             else:
-                self.read_time[rows, cells, w] = time
-                self.read_index[rows, cells, w] = index
+                self.read_time[cells, w] = time
+                self.read_index[cells, w] = index
 
-    def cells(self, here, r, i, addresses, width, mask):
-        """(row, cell) pairs, flat, that warp number `i` of a place touches."""
+    def cells_of(self, here, r, i, addresses, width, mask):
+        """The cells that warp number `i` of a place touches."""
         part = addresses[here if addresses.shape[0] > 1 else slice(0, 1), i if addresses.shape[1] > 1 else 0]
-        part = part.astype(np.int64)[..., None] + WORD * np.arange(max(width // WORD, 1))
-        rows = r[:, None, None]
-        if mask is None:
-            rows, part = np.broadcast_arrays(rows, part)
-            return rows.reshape(-1), part.reshape(-1) // WORD
-        keep = mask[here if mask.shape[0] > 1 else slice(0, 1), i if mask.shape[1] > 1 else 0][..., None]
-        rows, part, keep = np.broadcast_arrays(rows, part, keep)
-        return rows[keep], part[keep] // WORD
+        part = part.astype(np.int64) // WORD + (r * self.cells)[:, None]
+        if mask is not None:
+            keep = mask[here if mask.shape[0] > 1 else slice(0, 1), i if mask.shape[1] > 1 else 0]
+            shape = len(r), max(part.shape[1], keep.shape[1])
+            part = np.broadcast_to(part, shape)[np.broadcast_to(keep, shape)]
+        return (part[..., None] + np.arange(max(width // WORD, 1))).reshape(-1)
 
     def check(self, index, rows, cells, agent, known, write):
-        last = self.write_agent[rows, cells]
-        bad = self.write_time[rows, cells] > known[np.arange(len(rows)), last]
+        """Raises if an agent that knows `known` (CTAs, agents) is not ordered after what is recorded at `cells`."""
+        last = self.write_agent[cells]
+        bad = self.write_time[cells] > known[rows, last]
         if bad.any():
             i = int(np.flatnonzero(bad)[0])
-            other = self.write_index[rows[i], cells[i]], int(last[i])
-            self.report(index, rows[i], cells[i], agent, write, other, True)
+            other = self.write_index[cells[i]], int(last[i])
+            self.report(index, int(cells[i]), agent, write, other, True)
         if write:
-            bad = self.read_time[rows, cells] > known[:, : self.count]
+            bad = self.read_time[cells] > known[rows, : self.count]
             if bad.any():
                 i, reader = (int(x[0]) for x in np.nonzero(bad))
-                other = self.read_index[rows[i], cells[i], reader], reader
-                self.report(index, rows[i], cells[i], agent, write, other, False)
+                self.report(index, int(cells[i]), agent, write, (self.read_index[cells[i], reader], reader), False)
 
-    def wrote(self, rows, cells, agent, time, index):
-        self.write_agent[rows, cells] = agent
-        self.write_time[rows, cells] = time
-        self.write_index[rows, cells] = index
+    def wrote(self, cells, agent, time, index):
+        self.write_agent[cells] = agent
+        self.write_time[cells] = time
+        self.write_index[cells] = index
 
-    def report(self, index, row, cell, agent, write, other, other_writes):
+    def report(self, index, cell, agent, write, other, other_writes):
         code, machine = self.machine.code, self.machine
-        cta = tuple(int(x) for x in machine.ctas[self.rows[row] // machine.fills])
+        cta = tuple(int(x) for x in machine.ctas[self.rows[cell // self.cells] // machine.fills])
         here, there = code[index], code[other[0]]
 
         def side(ins, a, writes):
@@ -96,7 +94,7 @@ class Races:
             return f"{who} {'writes' if writes else 'reads'} in {ins.text!r} (PTX line {ins.line})"
 
         raise RaceError(
-            f"Race on shared address {int(cell) * WORD - SHARED_BASE} of CTA {cta}: "
+            f"Race on shared address {cell % self.cells * WORD - SHARED_BASE} of CTA {cta}: "
             f"{side(there, other[1], other_writes)} and {side(here, agent, write)}, and nothing orders the two."
         )
 
@@ -115,12 +113,11 @@ class Races:
         here, r = self.at(place)
         for copy in copies if here.size else ():
             clock, ticks = copy.issued
-            for i, w in enumerate(place.warps):
-                w = int(w)
-                rows, cells = self.cells(here, r, i, copy.dst, copy.size, copy.mask)
-                agent = self.count + w
-                self.check(copy.index, rows, cells, agent, clock[rows, w], True)
-                self.wrote(rows, cells, agent, ticks[rows, w], copy.index)
+            for i, w in enumerate(place.warps.tolist()):
+                cells = self.cells_of(here, r, i, copy.dst, copy.size, copy.mask)
+                rows, agent = cells // self.cells, self.count + w
+                self.check(copy.index, rows, cells, agent, clock[:, w], True)
+                self.wrote(cells, agent, ticks[rows, w], copy.index)
 
     def tick(self, place):
         """The copies that a place has issued so far form a group; returns the ticks."""
