@@ -31,7 +31,10 @@ gpu-test: $(INSTALLED)
 
 book: $(INSTALLED)
 	rm -rf build/book
-	SKINNY_GEMM_EXPORTS="$$PWD/build/book/figures" $(BIN)/python -m nbconvert --to html --execute --output-dir build/book $(NOTEBOOKS)
+	SKINNY_GEMM_EXPORTS="$$PWD/build/book/figures" $(BIN)/python -m nbconvert --to html --execute \
+		--output-dir build/book $(NOTEBOOKS)
+	@# Links between notebooks become links between pages.
+	@sed -i 's|href="\([0-9a-z_]*\)\.ipynb"|href="\1.html"|g' build/book/*.html
 	@echo "The book is in build/book, its figures in build/book/figures."
 
 lint: $(INSTALLED)
