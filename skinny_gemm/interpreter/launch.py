@@ -1,7 +1,9 @@
 """`run`: one launch of a compiled kernel, from the caller's arrays to a `Result`."""
 
+import gc
 import time
 from collections.abc import Callable
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -142,6 +144,18 @@ class _Reporter:
             self.progress(self.done / self.ctas)
 
 
+@contextmanager
+def _collector_off():
+    """No garbage collection meanwhile: with torch loaded, collections double the time to read a PTX text."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
 @lru_cache(maxsize=64)
 def _flow_of(ptx: str, entry: str):
     kernels = parser.parse(ptx)
@@ -157,9 +171,10 @@ def _plain_program(ptx: str, entry: str):
 
 def program_of(ptx: str, entry: str, trace=None):
     """The generated program of an entry, cached; one that reports to `trace` is made for each trace."""
-    if trace is None:
-        return _plain_program(ptx, entry)
-    return codegen.generate(_flow_of(ptx, entry), trace.wants)
+    with _collector_off():
+        if trace is None:
+            return _plain_program(ptx, entry)
+        return codegen.generate(_flow_of(ptx, entry), trace.wants)
 
 
 def bind(compiled, arguments, kernel, checks):
