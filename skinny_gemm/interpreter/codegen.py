@@ -154,9 +154,7 @@ class Generator:
             raise unsupported(ins)
         try:
             handler(ins, ins.op[1:], ins.operands)
-        except (KeyError, IndexError, ValueError, AttributeError, TypeError) as error:
-            if isinstance(error, UnsupportedInstruction):
-                raise
+        except (KeyError, IndexError, ValueError, AttributeError, TypeError) as error:  # not a form that it knows
             raise unsupported(ins) from error
 
     def mask_of(self, ins) -> str:
@@ -213,10 +211,10 @@ class Generator:
                 value -= 1 << bits
             return self.constant(value, dtype)
         if isinstance(operand, Float):
-            if letter == "f":
-                return self.constant(operand.value, dtype)
-            raw = np.array(operand.value, np.dtype(f"f{bits // 8}")).view(np.dtype(f"u{bits // 8}"))
-            return self.constant(int(raw), dtype)
+            if operand.bits != bits:
+                raise ValueError
+            text = self.constant(operand.pattern, f"u{bits // 8}")
+            return text if letter == "u" else f"{text}.view({dtype})"
         if isinstance(operand, Special):
             head, _, axis = operand.name.partition(".")
             if head == "laneid":
@@ -227,10 +225,7 @@ class Generator:
         text = self.local_name(operand.name)
         if operand.name in self.lazy:
             text = f"bits({text})"
-        declared = self.widths[operand.name]
-        if declared > bits:
-            text = f"{text}.astype(u{bits // 8})"
-        elif declared < bits:
+        if self.widths[operand.name] != bits:
             text = f"{text}.astype(u{bits // 8})"
         return text if letter == "u" else f"{text}.view({dtype})"
 

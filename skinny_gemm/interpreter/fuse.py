@@ -25,8 +25,9 @@ def changes_shared(ins: Instruction) -> bool:
 class Run:
     """A chain of mma on one accumulator: `steps` are (A pieces, B pieces), a piece is (ldmatrix index, matrix)."""
 
-    def __init__(self, start: list[str]):
+    def __init__(self, start: list[str], registers: list[str]):
         self.start = start  # expressions of the four accumulator registers it begins with
+        self.kept = set(registers)  # these may not change while the run is open
         self.steps, self.results = [], []
 
 
@@ -108,7 +109,7 @@ class MmaFusion:
             return False
         run = next((r for r in self.runs if r.results == c), None)
         if run is None:
-            run = Run(start)
+            run = Run(start, c)
             self.runs.append(run)
         run.steps.append((tuple(self.pieces[n] for n in a), tuple(self.pieces[n] for n in b)))
         run.results = d
@@ -121,9 +122,10 @@ class MmaFusion:
         if changes_shared(ins):
             return self.close_all()
         lines = []
-        touched = set(self.sources[ins.index]) | set(self.results[ins.index])
+        written = set(self.results[ins.index])
+        touched = written | set(self.sources[ins.index])
         for run in list(self.runs):
-            if not touched & set(run.results):
+            if not touched & set(run.results) and not written & run.kept:
                 continue
             c = registers(ins.operands[3]) if ins.op[0] == "mma" else None
             if c == run.results and not self._needed_later(run, ins):

@@ -26,9 +26,9 @@ class Imm(NamedTuple):
 
 
 class Float(NamedTuple):
-    """A floating-point literal, `bits` wide 32 (`0f...`) or 64 (`0d...`, decimal)."""
+    """A floating-point literal by its bit `pattern`, `bits` wide: 32 (`0f...`) or 64 (`0d...`, decimal)."""
 
-    value: float
+    pattern: int
     bits: int
 
 
@@ -288,9 +288,9 @@ class _Function:
         if token.startswith(_SPECIAL):
             return Special(token[1:])
         if token[:2] in ("0f", "0F"):
-            return Float(struct.unpack(">f", bytes.fromhex(token[2:]))[0], 32)
+            return Float(int(token[2:], 16), 32)
         if token[:2] in ("0d", "0D"):
-            return Float(struct.unpack(">d", bytes.fromhex(token[2:]))[0], 64)
+            return Float(int(token[2:], 16), 64)
         base, _, offset = token.partition("+")
         if base in self.symbols:
             return Imm(self.symbols[base] + int(offset or "0", 0))
@@ -301,7 +301,7 @@ class _Function:
         except ValueError:
             pass
         try:
-            return Float(float(token), 64)
+            return Float(struct.unpack("<q", struct.pack("<d", float(token)))[0], 64)
         except ValueError:
             raise PtxSyntaxError(f"Line {self.line}: the operand {token!r} is not declared.") from None
 

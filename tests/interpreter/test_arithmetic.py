@@ -133,8 +133,9 @@ def test_float_arithmetic_is_ieee():
             for op, function in (("add", np.add), ("sub", np.subtract), ("mul", np.multiply)):
                 got = elementwise(f"{op}.f32 %r20, %r10, %r11;", (a, b), np.float32)
                 np.testing.assert_array_equal(got, function(a, b))
-    constant = elementwise("mov.f32 %r20, 0fBF800000;", (a,), np.float32)
-    assert (constant == -1).all()
+    for pattern in (0xBF800000, 0x00000000, 0x80000000, 0x7F800001):  # -1, both zeros, a signalling NaN
+        code = f"mov.f32 %f1, 0f00000000; mov.f32 %r20, 0f{pattern:08X};"
+        assert (elementwise(code, (a,), np.uint32) == pattern).all()
 
 
 def bf16_oracle(values):

@@ -119,3 +119,20 @@ def test_a_fused_run_equals_single_steps():
     scale = np.abs(from_bf16(tile)).max() ** 2 * 48
     assert np.abs(results[0] - results[1]).max() <= 2**-22 * scale
     assert np.abs(results[0]).max() > 0
+
+
+def test_a_run_starts_from_the_accumulator_as_it_was():
+    program = chain_program(1, fused=True)
+    start = "mov.b32 %r20, 0;"
+    mma = program.index("mma.sync")
+    end = program.index(";", mma) + 1
+    program = program.replace(start, "mov.f32 %r20, 0f40E00000;")
+    end += len(program) - len(chain_program(1, fused=True))
+    clobbered = program[:end] + " mov.b32 %r20, 0;" + program[end:]
+    tile = to_bf16(np.random.default_rng(1).standard_normal(256))
+    results = []
+    for text in (program, clobbered):
+        out = np.zeros((4, 32), np.float32)
+        run(kernel(text, shared=512), tile, out)
+        results.append(out)
+    assert (results[0] == results[1]).all()
