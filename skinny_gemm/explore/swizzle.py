@@ -42,8 +42,9 @@ class SwizzleExplorer(Explorer):
         per_load = 16 if self.operand.value == "A" else 32  # K elements: one k16 phase of A, two of B
         phases = self.k_tile.value // layout.COMPUTE_WARPS // per_load
         with self.quietly():
-            self.phase.max = phases - 1
-        self.phase.disabled = phases == 1
+            self.phase.max = max(phases - 1, 1)
+            self.phase.value = min(self.phase.value, phases - 1)
+        self.phase.layout.display = "none" if phases == 1 else ""
         self.picture.show([control.value for control in self.controls], self._figure, self._facts)
         address = figures.ADDRESSES[self.operand.value]
         self.source.value = source_of(address, swizzle.tile_offset if self.swizzled.value else swizzle.plain_offset)

@@ -1,0 +1,142 @@
+"""The layout, pipeline and run explorers without a browser, and the helpers of the first notebook."""
+
+import json
+import re
+
+import pytest
+
+from skinny_gemm import explore
+from skinny_gemm.explore import PipelineExplorer, RunExplorer, SwizzleExplorer
+
+
+def text(widget) -> str:
+    return re.sub(r"<[^>]+>", " ", widget.value)
+
+
+def test_choosing_a_lane_and_a_bank_changes_the_linked_view():
+    explorer = SwizzleExplorer()
+    explorer.lane.value = 13
+    assert ">lane 13  →  row 13, k 64 to 71" in explorer.picture.value
+    explorer.bank.value = 7
+    assert ">bank 7 serves" in explorer.picture.value
+    explorer.swizzled.value = False
+    assert "32 wavefronts, 8-way conflict" in explorer.picture.value and "plain_offset" in explorer.source.value
+
+
+@pytest.mark.parametrize(("operand", "k_tile", "phases"), [("A", 256, 4), ("A", 128, 2), ("B", 256, 2), ("B", 128, 1)])
+def test_the_phase_slider_spans_the_phases_there_are(operand, k_tile, phases):
+    explorer = SwizzleExplorer()
+    explorer.phase.value = 3
+    explorer.operand.value, explorer.k_tile.value = operand, k_tile
+    assert explorer.trouble.value == ""
+    shown = explorer.phase.layout.display != "none"
+    assert (explorer.phase.max + 1 if shown else 1) == phases
+    assert explorer.table().col.max() < k_tile
+
+
+def test_the_pipeline_steps_from_event_to_event_and_back():
+    explorer = PipelineExplorer()
+    assert explorer.time.value == 0
+    for _ in range(3):
+        explorer.forward.click()
+    later = explorer.time.value
+    assert later in set(explorer.spans.start) and f"at time {later}" in text(explorer.doing)
+    for _ in range(3):
+        explorer.back.click()
+    assert explorer.time.value == 0
+    explorer.back.click()
+    assert explorer.time.value == 0 and explorer.trouble.value == ""
+
+
+def test_the_pipeline_follows_its_sliders_and_says_what_cannot_be(tmp_path):
+    explorer = PipelineExplorer()
+    before = explorer.picture.value
+    explorer.stages.value = 1
+    assert "stages is 1, but must be 2 to 8" in text(explorer.trouble) and explorer.picture.value == before
+    with pytest.raises(ValueError, match="stages is 1"):
+        explorer.export(tmp_path)
+    explorer.stages.value = 8
+    assert explorer.trouble.value == "" and "empty" not in set(explorer.phases.barrier)
+    explorer.loaders.value = 2
+    assert explorer.roles[7] == "load x"
+    explorer.view.value = "around the cursor"
+    explorer.schedule.value = "adversarial(4)"
+    paths = explorer.export(tmp_path)
+    facts = json.loads(next(p for p in paths if p.suffix == ".json").read_text())
+    assert facts["schedule"] == "adversarial(4)" and facts["source"] == "interpreter"
+
+
+@pytest.fixture
+def runner():
+    explorer = RunExplorer()
+    explorer.model.value = None
+    explorer.n.value, explorer.k.value = 32, 512
+    explorer.default_button.click()
+    return explorer
+
+
+def test_run_compiles_runs_and_checks(runner, tmp_path):
+    with pytest.raises(ValueError, match="press Run first"):
+        runner.export(tmp_path)
+    runner.run_button.click()
+    assert runner.trouble.value == ""
+    said = text(runner.facts)
+    assert "the same bits" in said and "0 B spilled" in said and "sm_90a" in said
+    assert 1e-3 < runner.outcome[2].relative_error < 4e-3
+    assert "HMMA" in text(runner.sass) and "error of 256 outputs" in runner.histogram.value
+    assert {p.suffix for p in runner.export(tmp_path)} == {".svg", ".pdf", ".png", ".csv", ".json"}
+
+
+def test_run_refuses_an_illegal_tactic_in_words(runner):
+    runner.m.value = 40
+    runner.run_button.click()
+    assert "M is 40" in text(runner.trouble) and runner.outcome is None
+
+
+def test_wrong_bits_are_called_different(runner, monkeypatch):
+    from skinny_gemm.explore import run as module
+
+    real = module.running.run
+
+    def flaky(tactic, problem, arch, backend, schedule="in_order", **more):
+        result = real(tactic, problem, arch, backend, schedule, **more)
+        if schedule != "in_order":
+            result.out[0, 0] ^= 1
+        return result
+
+    monkeypatch.setattr(module.running, "run", flaky)
+    runner.run()
+    assert "DIFFERENT bits" in text(runner.facts)
+
+
+def test_only_k_tile_changes_the_order_of_summation():
+    """What notebook 07 says in its third answer."""
+    from dataclasses import replace
+
+    from skinny_gemm.explore import running
+    from skinny_gemm.problem import GemmProblem
+    from skinny_gemm.tactics import WarpSplitKTactic
+
+    problem, base = GemmProblem(32, 1024, 2048), WarpSplitKTactic(16, 32, 256, 2, 1)
+    bits = running.run(base, problem, "sm_90a").out
+    for change in (dict(output_tile=32), dict(token_tile=8), dict(stages=4), dict(b_loader_warps=2)):
+        assert (running.run(replace(base, **change), problem, "sm_90a").out == bits).all(), change
+    different = running.run(replace(base, k_tile=128), problem, "sm_90a").out != bits
+    assert 0 < different.sum() < 0.01 * bits.size
+
+
+def test_the_environment_report_is_a_table():
+    report = re.sub(r"<[^>]+>", " ", explore.environment().data)
+    for name in ("backend", "nvidia-cutlass-dsl", "recorded data", "python"):
+        assert name in report
+
+
+def test_compare_counts_every_output():
+    import torch
+
+    import skinny_gemm
+
+    x, weight = torch.randn(3, 256).bfloat16(), torch.randn(32, 256).bfloat16()
+    figure, data, facts = explore.compare(skinny_gemm.matmul(x, weight), x, weight)
+    assert data["count"].sum() == 96 and (facts["m"], facts["n"], facts["k"]) == (3, 32, 256)
+    assert facts["source"] == "interpreter"

@@ -1,0 +1,223 @@
+"""The tactic explorer without a browser: controls change, words and pictures follow.
+
+- the controls are the tactic type's fields and legal values, for a kernel nobody has heard of too;
+- an impossible combination is told in the tactic's own words and leaves the explorer usable;
+- numbers on screen are recorded ones and say of which campaign; no data is said plainly;
+- one change is one redraw, a callback that raises shows its sentence, Export writes what is on screen.
+"""
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from skinny_gemm import device, tactics
+from skinny_gemm.bench import records
+from skinny_gemm.explore import TacticExplorer, controls, shown
+from skinny_gemm.problem import GemmProblem
+from skinny_gemm.tactics import Footprint, Tactic
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+H200 = device.get("h200")
+
+
+@pytest.fixture
+def explorer():
+    return TacticExplorer(FIXTURES)
+
+
+def text(widget) -> str:
+    return re.sub(r"<[^>]+>", " ", widget.value)
+
+
+def test_starts_at_the_default_tactic_with_recorded_data(explorer):
+    default = tactics.KERNELS["warp-splitk"].default(explorer.problem, H200)
+    assert explorer.tactic == default
+    assert default.footprint(explorer.problem, H200).describe() in text(explorer.verdict)
+    assert (
+        text(explorer.status) == "recorded  |  SYNTHETIC, not a measurement  |  campaign synthetic  |  commit 00000000"
+    )
+    assert ">selected</text>" in explorer.bandwidth.value and "campaign synthetic" in explorer.bandwidth.value
+    assert "campaign" not in explorer.smem.value, "what a tactic occupies was computed, not recorded"
+
+
+def test_controls_offer_exactly_the_legal_values(explorer):
+    legal = tactics.KERNELS["warp-splitk"].choices(explorer.problem, H200)
+    assert {name: control.options for name, control in explorer.fields.items()} == legal
+    explorer.model.value = None
+    explorer.n.value, explorer.k.value = 64, 512
+    legal = tactics.KERNELS["warp-splitk"].choices(GemmProblem(8, 64, 512), H200)
+    assert {name: control.options for name, control in explorer.fields.items()} == legal
+    assert explorer.tactic.why_not(explorer.problem, H200) is None or "Not possible" in text(explorer.verdict)
+
+
+def test_an_impossible_combination_is_told_in_words(explorer):
+    explorer.fields["stages"].value = 16
+    assert "332,032 B of shared memory needed, 232,448 available" in text(explorer.verdict)
+    assert explorer.smem.value == ""
+    explorer.fields["stages"].value = 6
+    assert "OK" in text(explorer.verdict) and "svg" in explorer.smem.value
+
+
+@pytest.mark.parametrize(("n", "k", "why"), [(2112, 2880, "K = 2880 is not a multiple"), (24, 512, "N = 24 is not")])
+def test_a_shape_that_no_tactic_takes_says_why_and_recovers(explorer, n, k, why):
+    before = explorer.tactic
+    explorer.model.value = None
+    explorer.n.value, explorer.k.value = n, k
+    assert explorer.trouble.value == ""
+    explorer.default_button.click()
+    assert why in text(explorer.trouble)
+    explorer.n.value, explorer.k.value = 3584, 7168
+    explorer.default_button.click()
+    assert explorer.trouble.value == "" and explorer.tactic == before
+
+
+def test_too_many_tokens(explorer):
+    explorer.m.value = 33
+    assert "M is 33, but this kernel takes 1 to 32 tokens" in text(explorer.verdict)
+
+
+def test_no_recorded_data_is_said_plainly(explorer):
+    explorer.device.value = "b200"
+    assert "no recorded data: warp-splitk, 3584x7168" in explorer.bandwidth.value
+    assert text(explorer.status).startswith("no recorded data for 3584x7168 on NVIDIA B200")
+    assert "HBM datasheet 7.7" in explorer.bandwidth.value
+    explorer.best_button.click()
+    assert "No record of warp-splitk" in text(explorer.trouble)
+
+
+def test_best_recorded_sets_the_fastest_tactic(explorer):
+    explorer.m.value = 16
+    explorer.best_button.click()
+    table = records.load(FIXTURES)
+    mine = table[(table.kernel == "warp-splitk") & (table.n == 3584) & (table.m == 16) & (table["mode"] == "chained")]
+    assert str(explorer.tactic) == mine.loc[mine.median_us.idxmin()].tactic
+
+
+def test_modes_are_never_mixed(explorer):
+    chained = explorer.measured
+    explorer.mode.value = "isolated"
+    assert set(explorer.measured["mode"]) == {"isolated"} and set(chained["mode"]) == {"chained"}
+
+
+def test_choosing_a_model_sets_the_weight(explorer):
+    model = next(value for label, value in explorer.model.options if label == "DeepSeek V3 TP8")
+    explorer.model.value = model
+    assert (explorer.n.value, explorer.k.value) == (explorer.projection.value.n, explorer.projection.value.k)
+    assert explorer.n.disabled
+    explorer.projection.index = 2
+    assert (explorer.n.value, explorer.k.value) == (4096, 512)
+    explorer.model.value = None
+    assert not explorer.n.disabled
+
+
+def test_one_change_is_one_redraw(explorer, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(explorer, "draw", lambda: drawn.append(explorer.problem))
+    explorer.m.value = 5
+    explorer.projection.index = 0
+    explorer.model.value = explorer.model.options[2][1]
+    assert len(drawn) == 3
+
+
+def test_a_callback_that_raises_shows_its_sentence_and_where(explorer, monkeypatch):
+    def fail(*_):
+        raise RuntimeError("the <chart> broke")
+
+    monkeypatch.setattr(explorer, "_bandwidth", fail)
+    explorer.m.value = 9
+    assert "the &lt;chart&gt; broke" in explorer.trouble.value and "in fail" in explorer.trouble.value
+    monkeypatch.undo()
+    explorer.m.value = 10
+    assert explorer.trouble.value == ""
+
+
+def test_export_writes_what_is_on_screen(explorer, tmp_path, monkeypatch):
+    monkeypatch.setenv("SKINNY_GEMM_EXPORTS", str(tmp_path))
+    explorer.m.value = 4
+    explorer.export_button.click()
+    assert explorer.trouble.value == "" and "warp-splitk-3584x7168-m4-bandwidth" in explorer.exported.value
+    facts = json.loads((tmp_path / "warp-splitk-3584x7168-m4-bandwidth.json").read_text())
+    assert facts["campaign"] == "synthetic" and facts["source"] == "recorded" and facts["m"] == 4
+    assert facts["tactic"] == str(explorer.tactic)
+    assert json.loads((tmp_path / "warp-splitk-3584x7168-m4-smem.json").read_text())["source"] == "model"
+    assert {p.suffix for p in tmp_path.iterdir()} == {".svg", ".pdf", ".png", ".csv", ".json"}
+
+
+def test_compile_tells_the_registers(explorer):
+    assert "press Compile" in text(explorer.numbers)
+    explorer.model.value = None
+    explorer.n.value, explorer.k.value = 16, 512
+    explorer.default_button.click()
+    explorer.compile_button.click()
+    assert explorer.trouble.value == ""
+    assert re.search(r"\d+ per thread, 0 B spilled", text(explorer.numbers))
+
+
+@dataclass(frozen=True)
+class Another(Tactic):
+    """A kernel that exists only here."""
+
+    kernel: ClassVar[str] = "another"
+    width: int
+    depth: int
+
+    def why_not(self, problem, device):
+        return "width and depth are the same" if self.width == self.depth else None
+
+    def footprint(self, problem, device):
+        return Footprint((("tile", 0, 4096),), 4096, 128, self.width, 2, 1, 4096 * self.depth)
+
+    @classmethod
+    def enumerate(cls, problem, device):
+        return [cls(w, d) for w in (1, 2) for d in range(1, 9) if w != d]
+
+    @classmethod
+    def default(cls, problem, device):
+        return cls(1, 3)
+
+
+def test_a_second_kernel_appears_by_its_registry_entry_alone(monkeypatch):
+    monkeypatch.setitem(tactics.KERNELS, "another", Another)
+    explorer = TacticExplorer(FIXTURES)
+    assert explorer.kernel.options == ("warp-splitk", "another")
+    explorer.kernel.value = "another"
+    assert {name: control.options for name, control in explorer.fields.items()} == {
+        "width": (1, 2),
+        "depth": tuple(range(1, 9)),
+    }
+    explorer.default_button.click()
+    assert explorer.tactic == Another(1, 3) and "tile 4 KB" in explorer.smem.value
+    explorer.fields["width"].value = 2
+    explorer.fields["depth"].value = 2
+    assert "width and depth are the same" in text(explorer.verdict)
+    assert "no recorded data: another" in explorer.bandwidth.value
+    explorer.kernel.value = "warp-splitk"
+    assert set(explorer.fields) == {"output_tile", "token_tile", "k_tile", "stages", "b_loader_warps"}
+
+
+def test_a_few_choices_are_buttons_and_many_a_slider():
+    control = controls.Choice("field", lambda _: None)
+    assert control.value is None
+    control.offer((1, 2))
+    assert type(control.children[0]).__name__ == "ToggleButtons" and control.value == 1
+    control.value = 2
+    control.offer(tuple(range(3, 12)))
+    assert type(control.children[0]).__name__ == "SelectionSlider" and control.value == 3, "the nearest"
+    control.offer(())
+    assert control.children[0].disabled and control.value == 3
+    with pytest.raises(ValueError, match="field is 99"):
+        control.value = 99
+
+
+def test_a_missing_explorer_says_which_cell_to_run(monkeypatch):
+    from skinny_gemm.explore import base
+
+    monkeypatch.setattr(base, "_latest", {})
+    with pytest.raises(ValueError, match="There is no TacticExplorer yet: run the cell above"):
+        shown(TacticExplorer)
+    explorer = TacticExplorer(FIXTURES)
+    assert shown(TacticExplorer) is explorer
