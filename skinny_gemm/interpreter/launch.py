@@ -40,17 +40,17 @@ class Result:
 class Launch:
     """All that the chunks of one launch share."""
 
-    def __init__(self, program, memory, parameters, compiled, grid, fills, trace, tick):
-        self.program, self.memory, self.parameters = program, memory, parameters
-        self.block, self.grid, self.fills, self.trace = compiled.block, grid, fills, trace
+    def __init__(self, program, compiled, grid, fills, memory, parameters):
         threads = int(np.prod(compiled.block))
         if threads % 32:
             raise ValueError(f"block {compiled.block} has {threads} threads; it must be a multiple of 32.")
-        self.warps = threads // 32
-        kernel = program.flow.kernel
-        self.shared_end = kernel.dynamic_base + compiled.smem_bytes
+        self.program, self.grid, self.block, self.warps = program, grid, compiled.block, threads // 32
+        self.fills = fills  #: fill patterns, each run by a twin of every CTA
+        self.memory, self.parameters = memory, parameters
+        self.shared_end = program.flow.kernel.dynamic_base + compiled.smem_bytes
         self.scratch = {}
-        self.tick = tick  #: called before every choice of the schedule
+        self.trace = None
+        self.tick = None  #: called with the machine before every choice of the schedule
         self.watched: set[int] = set()  #: linear numbers of the CTAs watched for races
         self.preceding = []  #: buffers that the preceding kernel writes
 
@@ -89,14 +89,11 @@ def run(
     if len(grid) != 3 or min(grid) < 1:
         raise ValueError(f"grid {arguments.grid} must be three positive integers.")
     ctas = np.stack(np.meshgrid(*(np.arange(g) for g in grid), indexing="ij"), -1).transpose(2, 1, 0, 3).reshape(-1, 3)
-    reporter = _Reporter(progress, len(ctas))
-    fills = len(FILLS) if checks else 1
-    launch = Launch(program, memory, parameters, compiled, grid, fills, trace, reporter)
+    launch = Launch(program, compiled, grid, len(FILLS) if checks else 1, memory, parameters)
+    launch.trace = trace
     launch.watched = watched(races, len(ctas))
-    unknown = set(preceding) - {p.name for p in compiled.parameters if p.kind == "pointer"}
-    if unknown:
-        raise ValueError(f"preceding names {', '.join(sorted(unknown))}, which is no pointer parameter.")
-    launch.preceding = [buffer for buffer in memory.buffers if buffer.name in preceding]
+    launch.preceding = named_buffers(preceding, compiled, memory)
+    launch.tick = reporter = _Reporter(progress, len(ctas))
     begin = time.perf_counter()
     executed = copied = 0
     with np.errstate(all="ignore"):
@@ -104,7 +101,7 @@ def run(
             machine = Machine(launch, chunk, schedule.start(number))
             machine.run()
             executed += machine.executed
-            copied += machine.copied // fills
+            copied += machine.copied // launch.fills
             reporter.done += len(chunk)
     written = commit(outputs)
     end = time.perf_counter()
@@ -121,6 +118,14 @@ def watched(races, ctas: int) -> set[int]:
     return numbers
 
 
+def named_buffers(names, compiled, memory):
+    """The buffers of pointer parameters given by name."""
+    unknown = set(names) - {p.name for p in compiled.parameters if p.kind == "pointer"}
+    if unknown:
+        raise ValueError(f"preceding names {', '.join(sorted(unknown))}, which is no pointer parameter.")
+    return [buffer for buffer in memory.buffers if buffer.name in names]
+
+
 def chunks(ctas, launch, cluster):
     """Consecutive parts of the grid that fit the chunk limits; a cluster's CTAs stay together."""
     shared = max(launch.shared_end, 1024) * launch.fills
@@ -135,13 +140,14 @@ class _Reporter:
     """Calls `progress` with the finished fraction, at most four times a second, after two seconds."""
 
     def __init__(self, progress, ctas):
-        self.progress, self.ctas, self.done = progress, ctas, 0
+        self.progress, self.ctas, self.done, self.latest = progress, ctas, 0, 0.0
         self.next = time.perf_counter() + PROGRESS_AFTER
 
-    def __call__(self):
+    def __call__(self, machine):
         if self.progress and time.perf_counter() > self.next:
             self.next = time.perf_counter() + PROGRESS_EVERY
-            self.progress(self.done / self.ctas)
+            self.latest = max(self.latest, (self.done + machine.fraction() * len(machine.ctas)) / self.ctas)
+            self.progress(self.latest)
 
 
 @contextmanager

@@ -124,7 +124,7 @@ class Machine:
     def run(self):
         """Runs to the end. Raises the kernel's first `InterpreterError`."""
         while self.groups:
-            self.launch.tick()
+            self.launch.tick(self)
             ready = [g for g in self.groups if g.parked != self.version]
             if not ready and not self.flying:
                 raise DeadlockError(self.deadlock())
@@ -135,6 +135,11 @@ class Machine:
                 self.land(choice)
         while self.flying:  # nobody waits for these any more, but they happen
             self.land(self.flying[0])
+
+    def fraction(self) -> float:
+        """Roughly how much of the chunk is done: how far its warps have come in the program text."""
+        left = sum(g.count * (1 - g.block / len(self.blocks)) for g in self.groups if g.block != EXIT)
+        return 1 - left / (len(self.ctas) * self.launch.warps)
 
     def land(self, batch):
         """Completes a batch of copies: its bytes become visible, then its arrivals happen."""

@@ -1,9 +1,14 @@
 """PTX micro-programs for the interpreter's tests, and the real kernel with its FP64 reference."""
 
+import functools
+import re
+
 import numpy as np
 
 from skinny_gemm import interpreter
 from skinny_gemm.artifact import CompiledKernel, LaunchArguments, Parameter, Resources
+from skinny_gemm.runtime import compile_kernel
+from skinny_gemm.tactics import WarpSplitKTactic
 
 HEADER = """.version 9.4
 .target sm_90a
@@ -97,3 +102,37 @@ class Gemm:
     def error(self, out) -> float:
         """Largest error, relative to the largest result; half an ulp of BF16 is 2^-9."""
         return float(np.abs(from_bf16(out) - self.exact).max() / np.abs(self.exact).max())
+
+
+SMALL = (64, 1024, "16,8,256,2,1")
+WIDE = (64, 512, "32,32,128,2,2")  # two feature steps, four token steps, a ring that is reused
+
+
+@functools.cache
+def compiled(n, k, tactic):
+    return compile_kernel(WarpSplitKTactic.parse(tactic), n, k), WarpSplitKTactic.parse(tactic)
+
+
+# Mutants: the kernel without one of its synchronisations. Stale or missing bytes show as a wrong result, as poison or
+# as a deadlock, under some schedule.
+
+WAIT = re.compile(r"\{\s*\.reg \.pred\s+P1;\s*LAB_WAIT:\s*mbarrier\.try_wait[^}]*\}")
+WAIT_LINE = re.compile(r"(mbarrier\.try_wait\.parity\.shared\.b64 P1, \[%r\d+\], )([01])(,)")
+MUTATIONS = {
+    "wait": WAIT,
+    "parity": WAIT_LINE,
+    "arrive": re.compile(r"mbarrier\.arrive\.shared\.b64 [^;]*;"),
+    "copy arrive": re.compile(r"cp\.async\.mbarrier\.arrive\.noinc[^;]*;"),
+    "init": re.compile(r"mbarrier\.init\.shared\.b64 [^;]*;"),
+    "named barrier": re.compile(r"bar\.sync\s+1, 128;"),
+    "CTA barrier": re.compile(r"bar\.sync\s+0;"),
+}
+
+
+def mutants(text, kind):
+    """The PTX with each of a kind's places, in turn, taken out (or its parity flipped)."""
+    for match in MUTATIONS[kind].finditer(text):
+        new = ""
+        if kind == "parity":
+            new = match.expand(rf"\g<1>{1 - int(match.group(2))}\g<3>")
+        yield text[: match.start()] + new + text[match.end() :]

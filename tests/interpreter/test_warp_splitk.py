@@ -2,8 +2,6 @@
 schedule, and no wait, arrival or barrier of it can be dropped unnoticed."""
 
 import dataclasses
-import functools
-import re
 
 import numpy as np
 import pytest
@@ -11,18 +9,9 @@ import pytest
 from skinny_gemm import interpreter
 from skinny_gemm.artifact import LaunchArguments
 from skinny_gemm.interpreter import launch
-from skinny_gemm.runtime import compile_kernel
-from skinny_gemm.tactics import WarpSplitKTactic
-from tests.interpreter.programs import Gemm
+from tests.interpreter.programs import MUTATIONS, SMALL, WIDE, Gemm, compiled, mutants
 
 TOLERANCE = 2**-8  # of the largest result: BF16 rounding is at most 2^-9 of each
-SMALL = (64, 1024, "16,8,256,2,1")
-WIDE = (64, 512, "32,32,128,2,2")  # two feature steps, four token steps, a ring that is reused
-
-
-@functools.cache
-def compiled(n, k, tactic):
-    return compile_kernel(WarpSplitKTactic.parse(tactic), n, k), WarpSplitKTactic.parse(tactic)
 
 
 @pytest.mark.parametrize("case", [SMALL, WIDE], ids=lambda c: c[2])
@@ -83,7 +72,7 @@ def test_an_interrupt_leaves_the_output_alone_and_the_next_run_right():
 
     turns = iter(range(10))
 
-    def interrupt(_):
+    def interrupt(*_):
         if next(turns, None) is None:
             raise KeyboardInterrupt
 
@@ -107,32 +96,7 @@ def test_progress_is_reported_once_a_run_takes_long(monkeypatch):
     monkeypatch.setattr(launch, "CHUNK_ROWS", 2)
     seen = []
     Gemm(8, *SMALL[:2]).run(kernel, tactic, progress=seen.append)
-    assert seen == sorted(seen) and 0 <= seen[0] and 0.5 <= seen[-1] < 1
-
-
-# Mutants: the kernel without one of its synchronisations. Stale or missing bytes show as a wrong result, as poison or
-# as a deadlock, under some schedule.
-
-WAIT = re.compile(r"\{\s*\.reg \.pred\s+P1;\s*LAB_WAIT:\s*mbarrier\.try_wait[^}]*\}")
-WAIT_LINE = re.compile(r"(mbarrier\.try_wait\.parity\.shared\.b64 P1, \[%r\d+\], )([01])(,)")
-MUTATIONS = {
-    "wait": WAIT,
-    "parity": WAIT_LINE,
-    "arrive": re.compile(r"mbarrier\.arrive\.shared\.b64 [^;]*;"),
-    "copy arrive": re.compile(r"cp\.async\.mbarrier\.arrive\.noinc[^;]*;"),
-    "init": re.compile(r"mbarrier\.init\.shared\.b64 [^;]*;"),
-    "named barrier": re.compile(r"bar\.sync\s+1, 128;"),
-    "CTA barrier": re.compile(r"bar\.sync\s+0;"),
-}
-
-
-def mutants(text, kind):
-    """The PTX with each of a kind's places, in turn, taken out (or its parity flipped)."""
-    for match in MUTATIONS[kind].finditer(text):
-        new = ""
-        if kind == "parity":
-            new = match.expand(rf"\g<1>{1 - int(match.group(2))}\g<3>")
-        yield text[: match.start()] + new + text[match.end() :]
+    assert seen == sorted(seen) and 0 <= seen[0] and 0.5 <= seen[-1] <= 1
 
 
 def caught(kernel, tactic, gemm, expected, text, seeds=12):
