@@ -9,6 +9,8 @@ import pytest
 from skinny_gemm import interpreter
 from skinny_gemm.artifact import LaunchArguments
 from skinny_gemm.interpreter import launch
+from skinny_gemm.runtime import compile_kernel
+from skinny_gemm.tactics import WarpSplitKTactic
 from tests.interpreter.programs import MUTATIONS, SMALL, WIDE, Gemm, compiled, mutants
 
 TOLERANCE = 2**-8  # of the largest result: BF16 rounding is at most 2^-9 of each
@@ -31,6 +33,14 @@ def test_a_full_projection_agrees_with_fp64():
     out, result = gemm.run(kernel, tactic)
     assert gemm.error(out) <= TOLERANCE
     assert result.ctas == 224 and result.copied_bytes == 2 * n * k + 224 * 2 * 8 * k
+
+
+@pytest.mark.parametrize(("arch", "pdl"), [("sm_100a", True), ("sm_120a", True), ("sm_90a", False)])
+def test_the_ptx_of_other_architectures_runs_too(arch, pdl):
+    tactic = WarpSplitKTactic.parse("16,8,128,2,1")
+    gemm = Gemm(5, 32, 512)
+    out, _ = gemm.run(compile_kernel(tactic, 32, 512, arch, pdl), tactic, races=True)
+    assert gemm.error(out) <= TOLERANCE
 
 
 @pytest.mark.parametrize("case", [SMALL, WIDE], ids=lambda c: c[2])
