@@ -91,7 +91,8 @@ class Kernel(NamedTuple):
     dynamic_base: int  #: address of the first byte of dynamic shared memory
 
 
-_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
+_LINE_COMMENT = re.compile(r"//[^\n]*")
+_BLOCK_COMMENT = re.compile(r"/\*.*?\*/", re.S)
 _ENTRY = re.compile(r"\.entry\s+([\w$]+)\s*\(([^)]*)\)([^{]*)\{", re.S)
 _PARAM = re.compile(r"\.param\s+\.([a-z]\d+)\b.*?([\w$]+)\s*$", re.S)
 _SHARED = re.compile(
@@ -109,7 +110,8 @@ _SPECIAL = ("%tid", "%ntid", "%ctaid", "%nctaid", "%laneid", "%warpid", "%cluste
 
 def parse(text: str) -> dict[str, Kernel]:
     """All entry functions of a PTX module, by name. Raises `PtxSyntaxError`, naming the line."""
-    clean = _COMMENT.sub(lambda m: re.sub(r"[^\n]", "", m.group()), text)
+    clean = _LINE_COMMENT.sub("", text)
+    clean = _BLOCK_COMMENT.sub(lambda m: "\n" * m.group().count("\n"), clean)
     kernels = {}
     first_entry = _ENTRY.search(clean)
     header = clean[: first_entry.start()] if first_entry else clean
