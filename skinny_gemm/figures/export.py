@@ -58,7 +58,10 @@ def one_line(facts: Mapping[str, Any]) -> str:
         shape = f"M={facts['m']} {shape}"
     source = facts.get("source")
     if "campaign" in facts:
-        source = f"{source}, campaign {facts['campaign']}"
+        others = facts.get("other_campaigns", ())
+        source = f"{source}, campaign {facts['campaign']}" + (f" and {len(others)} more" if others else "")
+    if facts.get("live_points"):
+        source = f"{source} and {facts['live_points']} live points" if source != "live" else "live"
     tactic = facts.get("tactic")
     parts = [facts.get("device"), source, facts.get("kernel"), shape, f"tactic {tactic}" if tactic else None]
     if "commit" in facts:

@@ -39,7 +39,7 @@ def bandwidth(
     missing: str = "",
     theme: style.Theme = style.LIGHT,
 ) -> Figure:
-    """Bandwidth against M: every tactic of `kernel` faint, `tactic` bold, the best envelope, peers and ceilings.
+    """Bandwidth against M: all tactics of `kernel` faint, `tactic` bold, the best envelope, peers at best, ceilings.
 
     `table` from `measured`; `ceilings` label to TB/s; `missing` is written large where there is nothing to plot.
     """
@@ -75,7 +75,7 @@ def bandwidth(
         ends.append((*points[-1], name, color))
 
     for i, (peer, group) in enumerate(_groups(rivals, "kernel").items()):
-        series(group, peer, theme.series[1 + i], markersize=5, linewidth=1.6, **_peer_look(i))
+        series(_envelope(group), peer, theme.series[1 + i], markersize=5, linewidth=1.6, **_peer_look(i))
     if recorded:
         series(_envelope(recorded), "best tactic", theme.ink, linestyle=(0, (4, 1.5)), linewidth=1.6, zorder=2.2)
     chosen = [row for row in recorded if row.tactic == tactic]
@@ -137,7 +137,7 @@ def roofline(
         look = dict(ha="right", va="bottom", offset=(0, 3))
         panel.labels([(panel.x[1], np.log10(tflops))], [f"{name} {tflops:.4g}"], theme.muted, **look)
     for i, (peer, group) in enumerate(_groups(_of(rows, peers), "kernel").items()):
-        points = [(row.intensity, row.tflops) for row in group]
+        points = [(row.intensity, row.tflops) for row in _envelope(group)]
         series(points, peer, theme.series[1 + i], markersize=5, linewidth=1.2, **_peer_look(i))
     recorded = _of(rows, [kernel])
     chosen = [row for row in recorded if row.tactic == tactic]

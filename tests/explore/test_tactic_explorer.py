@@ -16,7 +16,9 @@ import pytest
 
 from skinny_gemm import device, tactics
 from skinny_gemm.bench import records
+from skinny_gemm.bench.machine import Measurement
 from skinny_gemm.explore import TacticExplorer, controls, shown
+from skinny_gemm.figures import performance, views
 from skinny_gemm.problem import GemmProblem
 from skinny_gemm.tactics import Footprint, Tactic
 
@@ -86,7 +88,7 @@ def test_no_recorded_data_is_said_plainly(explorer):
     assert text(explorer.status).startswith("no recorded data for 3584x7168 on NVIDIA B200")
     assert "HBM datasheet 7.7" in explorer.bandwidth.value
     explorer.best_button.click()
-    assert "No record of warp-splitk" in text(explorer.trouble)
+    assert "No chained record of warp-splitk" in text(explorer.trouble)
 
 
 def test_best_recorded_sets_the_fastest_tactic(explorer):
@@ -98,9 +100,9 @@ def test_best_recorded_sets_the_fastest_tactic(explorer):
 
 
 def test_modes_are_never_mixed(explorer):
-    chained = explorer.measured
+    chained = explorer.view.table
     explorer.mode.value = "isolated"
-    assert set(explorer.measured["mode"]) == {"isolated"} and set(chained["mode"]) == {"chained"}
+    assert set(explorer.view.table["mode"]) == {"isolated"} and set(chained["mode"]) == {"chained"}
 
 
 def test_choosing_a_model_sets_the_weight(explorer):
@@ -127,7 +129,7 @@ def test_a_callback_that_raises_shows_its_sentence_and_where(explorer, monkeypat
     def fail(*_):
         raise RuntimeError("the <chart> broke")
 
-    monkeypatch.setattr(explorer, "_bandwidth", fail)
+    monkeypatch.setattr(performance, "bandwidth", fail)
     explorer.m.value = 9
     assert "the &lt;chart&gt; broke" in explorer.trouble.value and "in fail" in explorer.trouble.value
     monkeypatch.undo()
@@ -155,6 +157,71 @@ def test_compile_tells_the_registers(explorer):
     explorer.compile_button.click()
     assert explorer.trouble.value == ""
     assert re.search(r"\d+ per thread, 0 B spilled", text(explorer.numbers))
+
+
+class FakeMachine:
+    """Takes the place of the GPU: 20 us at every M."""
+
+    def __init__(self, gpu, shapes):
+        self.compiled, self.measured, self.before = {}, [], lambda: None
+
+    def measure(self, point):
+        self.before()
+        assert (point.kernel, point.tactic, point.n, point.k) in self.compiled
+        self.measured.append(point.m)
+        return Measurement([20.0] * 12, 1e-3, 51_000_000)
+
+
+@pytest.fixture
+def with_gpu(monkeypatch):
+    """An explorer of a small weight that nobody recorded, on a machine with an H200."""
+    monkeypatch.setattr(device, "current", lambda: H200)
+    explorer = TacticExplorer(FIXTURES, machine=FakeMachine)
+    explorer.model.value = None
+    explorer.n.value, explorer.k.value = 32, 512
+    explorer.default_button.click()
+    return explorer
+
+
+def test_measure_live_appears_only_where_a_gpu_is(explorer, with_gpu):
+    assert explorer.live_button.layout.display == "none" and with_gpu.live_button.layout.display == ""
+    with_gpu.device.value = "b200"
+    with_gpu.live_button.click()
+    assert "The GPU here is NVIDIA H200, but NVIDIA B200 is on screen." in text(with_gpu.trouble)
+
+
+def test_live_points_are_drawn_and_say_so(with_gpu):
+    with_gpu.m.value = 5
+    with_gpu.measure().join(30)
+    assert with_gpu.trouble.value == "" and with_gpu.live.m.tolist() == [1, 2, 4, 5, 8, 16, 32]
+    assert with_gpu.progress.value == 7 and with_gpu.cancel_button.layout.display == "none"
+    assert "hollow: measured live" in with_gpu.bandwidth.value and "7 measured live" in text(with_gpu.status)
+    assert with_gpu.view.provenance()["source"] == "live"
+    with_gpu.k.value = 256
+    assert "measured live" not in with_gpu.bandwidth.value
+
+
+def test_a_cancelled_sweep_keeps_what_it_measured(with_gpu, monkeypatch):
+    machine = FakeMachine(None, None)
+    monkeypatch.setattr(with_gpu, "machine", lambda *_: machine)
+    machine.before = lambda: with_gpu.cancel_button.click() if len(machine.measured) == 2 else None
+    with_gpu.measure().join(30)
+    assert with_gpu.live.m.tolist() == [1, 2, 4] and not with_gpu.live_button.disabled
+
+
+def test_a_failed_measurement_is_told_in_words(with_gpu, monkeypatch):
+    machine = FakeMachine(None, None)
+    machine.measure = lambda point: (_ for _ in ()).throw(ValueError("wrong result: relative error 1.0"))
+    monkeypatch.setattr(with_gpu, "machine", lambda *_: machine)
+    with_gpu.measure().join(30)
+    assert "wrong result" in text(with_gpu.trouble) and not with_gpu.live_button.disabled
+
+
+def test_the_view_of_a_script_is_the_view_of_the_explorer(explorer):
+    view = views.tactic_view("warp-splitk", explorer.tactic, explorer.problem, H200, data_dir=FIXTURES)
+    assert view.provenance() == explorer.view.provenance() and view.table.equals(explorer.view.table)
+    with pytest.raises(ValueError, match="mode is 'fast'"):
+        views.tactic_view("warp-splitk", explorer.tactic, explorer.problem, H200, mode="fast")
 
 
 @dataclass(frozen=True)
@@ -221,3 +288,25 @@ def test_a_missing_explorer_says_which_cell_to_run(monkeypatch):
         shown(TacticExplorer)
     explorer = TacticExplorer(FIXTURES)
     assert shown(TacticExplorer) is explorer
+
+
+def test_points_of_several_campaigns_are_the_newest_and_all_are_named(tmp_path):
+    import shutil
+
+    folder = tmp_path / "campaigns"
+    shutil.copytree(FIXTURES / "campaigns" / "synthetic", folder / "synthetic")
+    shutil.copytree(FIXTURES / "campaigns" / "synthetic", folder / "zlater")
+    for name in ("campaign.json", "records.csv"):
+        path = folder / "zlater" / name
+        path.write_text(path.read_text().replace("synthetic,h200", "zlater,h200").replace('"synthetic"', '"zlater"'))
+    rows = (folder / "zlater" / "records.csv").read_text().splitlines()
+    peers = [rows[0], *(row for row in rows if ",cublas," in row)]
+    (folder / "zlater" / "records.csv").write_text("\n".join(peers) + "\n")
+    explorer = TacticExplorer(tmp_path)
+    table = explorer.view.table
+    assert set(table.campaign[table.kernel == "cublas"]) == {"zlater"}
+    assert set(table.campaign[table.kernel == "warp-splitk"]) == {"synthetic"}
+    assert "campaigns synthetic, zlater" in text(explorer.status)
+    facts = explorer.view.provenance()
+    assert facts["campaign"] == "synthetic" and facts["other_campaigns"] == ["zlater"]
+    assert "campaign synthetic and 1 more" in explorer.bandwidth.value

@@ -1,0 +1,163 @@
+"""One tactic on one problem: every figure of it, with its data and provenance, for explorers, scripts and the shell.
+
+view = tactic_view("warp-splitk", tactic, GemmProblem(8, 3584, 7168), device.get("h200"))
+for stem, parts in view.figures().items():
+    export(*parts, folder / stem)
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from ..bench import records
+from ..device import Device
+from ..problem import GemmProblem
+from ..tactics import Tactic
+from . import performance, resources
+from .export import provenance
+
+_MEMORY = {"hbm_read_tbs": "HBM read", "l2_read_tbs": "L2 read"}
+
+
+def recorded(table: pd.DataFrame, n: int, k: int, device: str, mode: str) -> pd.DataFrame:
+    """What was measured of weights `[n, k]` on `device`, cold, each point from the newest campaign that has it."""
+    table = table[(table.n == n) & (table.k == k) & (table.weights == "cold")]
+    table = table[(table.device == device) & (table["mode"] == mode)]
+    newest = table.drop_duplicates(["kernel", "tactic", "m"], keep="last")
+    return performance.measured(newest.assign(live=False), n, k)
+
+
+def used(table: pd.DataFrame, campaigns: Mapping[str, records.Campaign]) -> tuple[records.Campaign, ...]:
+    """The campaigns that `table`'s recorded rows come from, the one with most of them first."""
+    return tuple(campaigns[name] for name in table.campaign[~table.live].value_counts().index)
+
+
+@dataclass(frozen=True)
+class TacticView:
+    """`tactic` (None where none is legal) on `problem`, and `table`: from `recorded`, any live points appended."""
+
+    kernel: str
+    tactic: Tactic | None
+    problem: GemmProblem
+    device: Device
+    mode: str
+    table: pd.DataFrame
+    campaigns: tuple[records.Campaign, ...]  #: of the recorded rows, from `used`
+
+    @property
+    def campaign(self) -> records.Campaign | None:
+        """The campaign with most of the points; its ceilings are drawn."""
+        return self.campaigns[0] if self.campaigns else None
+
+    def smem(self) -> Figure:
+        """Shared memory of an SM; the tactic must be legal."""
+        return resources.smem_map(self.tactic.footprint(self.problem, self.device), self.device)
+
+    def bandwidth(self) -> Figure:
+        """Bandwidth against M."""
+        p, ours = self.problem, (self.table.kernel == self.kernel).any()
+        missing = "" if ours else f"no recorded data: {self.kernel}, {p.n}x{p.k}"
+        arguments = self.table, self.kernel, records.PEERS, str(self.tactic), p.m, self._limits(), missing
+        return performance.bandwidth(*arguments)
+
+    def roofline(self) -> Figure:
+        """Roofline, the problem's intensity marked."""
+        ceilings = self._ceilings()
+        memory = {label: ceilings[name] for name, label in _MEMORY.items() if name in ceilings}
+        compute = {"BF16 mma": ceilings["bf16_tflops"]} if "bf16_tflops" in ceilings else {}
+        arguments = self.table, self.kernel, records.PEERS, str(self.tactic), self.problem, memory, compute
+        return performance.roofline(*arguments)
+
+    def best(self) -> str:
+        """The fastest recorded tactic at the problem's M; ValueError in words if none is recorded."""
+        p, table = self.problem, self.table
+        ours = table[(table.kernel == self.kernel) & (table.m == p.m) & ~table.live]
+        if ours.empty:
+            raise ValueError(
+                f"No {self.mode} record of {self.kernel} for {p.n}x{p.k} at M = {p.m} on {self.device.title}."
+            )
+        return ours.tactic[ours.median_us.idxmin()]
+
+    def figures(self) -> dict[str, tuple[Figure, pd.DataFrame, dict]]:
+        """File stem to (figure, plotted data, provenance); shared memory only if the tactic is legal."""
+        p, facts = self.problem, self.provenance()
+        stem = f"{self.kernel}-{p.n}x{p.k}-m{p.m}"
+        files = {
+            f"{stem}-bandwidth": (self.bandwidth(), self.table, facts),
+            f"{stem}-roofline": (self.roofline(), self.table, facts),
+        }
+        if self.tactic is not None and self.tactic.why_not(p, self.device) is None:
+            occupied = resources.smem_table(self.tactic.footprint(p, self.device), self.device)
+            files[f"{stem}-smem"] = (self.smem(), occupied, self.modelled())
+        return files
+
+    def modelled(self) -> dict:
+        """Provenance of what was computed: shared memory."""
+        return provenance("model", device=self.device.title, **self._facts())
+
+    def provenance(self) -> dict:
+        """Provenance of the times: recorded, live or, without any, the model's."""
+        live = int(self.table.live.sum())
+        facts = self._facts() | dict(launches=self.mode, live_points=live or None)
+        campaign = self.campaign
+        if campaign is None:
+            return provenance("live" if live else "model", device=self.device.title, **facts)
+        others = [other.id for other in self.campaigns[1:]] or None
+        facts |= dict(campaign=campaign.id, other_campaigns=others, date=campaign.date, command=campaign.command)
+        commit = campaign.commit[:8] + ("+" if campaign.dirty else "")
+        return provenance("recorded", device=campaign.gpu, commit=commit, driver=campaign.driver, **facts)
+
+    def status(self) -> str:
+        """One line for people: where the times on screen come from."""
+        live = int(self.table.live.sum())
+        also = f"  |  hollow points: {live} measured live on this machine" if live else ""
+        if self.campaign is None:
+            p = self.problem
+            return (
+                f"no recorded data for {p.n}x{p.k} on {self.device.title} ({self.mode} launches): the ceilings are the "
+                f"catalogue's; record some with python -m skinny_gemm bench on a GPU{also}"
+            )
+        c, dirty = self.campaign, " with uncommitted changes" if self.campaign.dirty else ""
+        names = ", ".join(campaign.id for campaign in self.campaigns)
+        plural = "s" if len(self.campaigns) > 1 else ""
+        return f"recorded  |  {c.gpu}  |  campaign{plural} {names}  |  commit {c.commit[:8]}{dirty}{also}"
+
+    def _facts(self) -> dict:
+        p = self.problem
+        return dict(kernel=self.kernel, n=p.n, k=p.k, m=p.m, tactic=str(self.tactic) if self.tactic else None)
+
+    def _ceilings(self) -> Mapping[str, float]:
+        """Those measured with the points on screen, before the catalogue's."""
+        return {**self.device.ceilings, **(self.campaign.ceilings if self.campaign else {})}
+
+    def _limits(self) -> dict[str, float]:
+        """The horizontal lines of the bandwidth chart, TB/s: the HBM ceiling and the bounds of this weight."""
+        lines = {}
+        if tbs := self._ceilings().get("hbm_read_tbs"):
+            measured = self.campaign is not None and "hbm_read_tbs" in self.campaign.ceilings
+            datasheet = not measured and self.device.source.get("hbm_read_tbs") == "datasheet"
+            lines[f"HBM {'datasheet' if datasheet else 'read'} {tbs:.3g}"] = tbs
+        for bound in records.BOUNDS:
+            times = self.table.median_us[self.table.kernel == bound]
+            tbs = self.problem.weight_bytes / times.min() * 1e-6 if len(times) else None
+            if tbs and tbs < 1.1 * max(lines.values(), default=0):  # a bound far above the rest would squeeze it
+                lines[f"{bound} bound"] = tbs
+        return lines
+
+
+def tactic_view(
+    kernel: str,
+    tactic: Tactic,
+    problem: GemmProblem,
+    device: Device,
+    mode: str = "chained",
+    data_dir: Path | None = None,
+) -> TacticView:
+    """The view of `tactic` with what was recorded for it under `data_dir` (the repository's data/ by default)."""
+    if mode not in records.MODES:
+        raise ValueError(f"mode is {mode!r}, but must be one of {', '.join(records.MODES)}")
+    table = recorded(records.load(data_dir), problem.n, problem.k, device.name, mode)
+    return TacticView(kernel, tactic, problem, device, mode, table, used(table, records.campaigns(data_dir)))

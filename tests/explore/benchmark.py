@@ -1,0 +1,38 @@
+"""How long one step of a control takes, computing and drawing together; the aim is under 150 ms.
+
+`python tests/explore/benchmark.py` prints the median and the slowest of a dozen steps in each direction.
+"""
+
+import statistics
+import time
+from pathlib import Path
+
+from skinny_gemm.explore import PipelineExplorer, SwizzleExplorer, TacticExplorer
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+STEPS = 12
+
+
+def steps(name: str, control, values) -> None:
+    """Times setting `control` to each of `values`."""
+    control.value = values[0]
+    wall, cpu = [], []
+    for value in [*values[1 : STEPS + 1], *values[STEPS - 1 :: -1]]:
+        before = time.perf_counter(), time.process_time()
+        control.value = value
+        wall.append(1e3 * (time.perf_counter() - before[0]))
+        cpu.append(1e3 * (time.process_time() - before[1]))
+    print(f"{name:32} {statistics.median(wall):7.0f} {max(wall):7.0f} {statistics.median(cpu):7.0f}")
+
+
+def main() -> None:
+    print(f"{'step, milliseconds':32} {'median':>7} {'slowest':>7} {'CPU':>7}")
+    tactic, swizzle, pipeline = TacticExplorer(FIXTURES), SwizzleExplorer(), PipelineExplorer()
+    steps("tactic explorer, M", tactic.m, range(1, 14))
+    steps("tactic explorer, stages", tactic.fields["stages"], range(2, 15))
+    steps("swizzle explorer, lane", swizzle.lane, range(13))
+    steps("pipeline explorer, time", pipeline.time, range(20, 85, 5))
+
+
+if __name__ == "__main__":
+    main()
