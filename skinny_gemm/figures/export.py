@@ -52,20 +52,17 @@ def provenance(source: str, **facts: Any) -> dict[str, Any]:
 
 
 def one_line(facts: Mapping[str, Any]) -> str:
-    """The footer: device, source and campaign, kernel, shape and tactic, commit, as far as known."""
-    shape = "N={n} K={k}".format_map(facts) if {"n", "k"} <= facts.keys() else None
-    if shape and "m" in facts:
-        shape = f"M={facts['m']} {shape}"
-    source = facts.get("source")
+    """The footer: device, source and campaign, kernel and tactic, shape, commit, as far as known."""
+    source = [facts.get("source"), facts.get("launches")]
     if "campaign" in facts:
         others = facts.get("other_campaigns", ())
-        source = f"{source}, campaign {facts['campaign']}" + (f" and {len(others)} more" if others else "")
-    if facts.get("live_points"):
-        source = f"{source} and {facts['live_points']} live points" if source != "live" else "live"
-    tactic = facts.get("tactic")
-    parts = [facts.get("device"), source, facts.get("kernel"), shape, f"tactic {tactic}" if tactic else None]
-    if "commit" in facts:
-        parts.append(f"commit {facts['commit']}")
+        source.append(f"campaign {facts['campaign']}" + (f" and {len(others)} more" if others else ""))
+    if facts.get("live_points") and facts["source"] != "live":
+        source.append(f"{facts['live_points']} live points")
+    kernel = " ".join(str(facts[name]) for name in ("kernel", "tactic") if name in facts)
+    shape = " ".join(f"{name.upper()}={facts[name]}" for name in ("m", "n", "k") if name in facts)
+    commit = f"commit {facts['commit']}" if "commit" in facts else None
+    parts = [facts.get("device"), ", ".join(part for part in source if part), kernel, shape, commit]
     return "  |  ".join(str(part) for part in parts if part)
 
 

@@ -84,5 +84,5 @@ def set_footer(fig: Figure, text: str) -> None:
         paper = matplotlib.colors.to_hex(fig.get_facecolor())
         color = DARK.muted if paper == DARK.paper else LIGHT.muted
         width, height = fig.get_size_inches()
-        size = min(8.5, 0.96 * 72 * width / (0.56 * len(text)))  # a character is 0.56 em wide on average
+        size = min(8.5, 0.96 * 72 * width / (0.52 * len(text)))  # a character is 0.52 em wide on average
         fig.text(0.012, 0.08 / height, text, fontsize=size, color=color, ha="left", va="bottom", gid="footer")

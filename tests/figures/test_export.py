@@ -26,7 +26,7 @@ from skinny_gemm.figures.panel import Panel
 FACTS = {"source": "recorded", "device": "NVIDIA H200", "campaign": "2026-12-01", "commit": "1a2b3c4d",
          "kernel": "warp-splitk", "n": 3584, "k": 7168, "m": 8, "tactic": "16,8,256,8,2"}  # fmt: skip
 FOOTER = (
-    "NVIDIA H200  |  recorded, campaign 2026-12-01  |  warp-splitk  |  M=8 N=3584 K=7168  |  tactic 16,8,256,8,2"
+    "NVIDIA H200  |  recorded, campaign 2026-12-01  |  warp-splitk 16,8,256,8,2  |  M=8 N=3584 K=7168"
     "  |  commit 1a2b3c4d"
 )
 
