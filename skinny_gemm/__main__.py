@@ -55,6 +55,14 @@ def _tactic(kernel: str, text: str | None, problem: GemmProblem, device: devices
     return tactic
 
 
+def _shape(text: str) -> tuple[int, int]:
+    """(N, K) of a shape written `3584x7168`."""
+    parts = text.split("x")
+    if len(parts) != 2 or not all(part.isdecimal() for part in parts):
+        raise ValueError(f"shape {text!r} is not written NxK, such as 3584x7168")
+    return int(parts[0]), int(parts[1])
+
+
 def _integers(text: str, name: str) -> list[int]:
     try:
         return [int(part) for part in text.split(",")]
@@ -219,6 +227,7 @@ def inspect(kernel, n, k, tactic, arch, m, as_json) -> None:
 @kernel
 @click.option("--n", type=int, help="Outputs of the one shape to measure.")
 @click.option("--k", type=int, help="Inputs of the one shape to measure.")
+@click.option("--shapes", "listed", help="Shapes to measure as NxK, comma-separated.")
 @click.option("--parallel", help="Measure the catalogue's shapes of this split, such as TP8.")
 @click.option("--model", help="Only the catalogue's shapes of this model.")
 @click.option("--m", default="1,2,4,8,16,32", show_default=True, help="Comma-separated Ms.")
@@ -230,7 +239,9 @@ def inspect(kernel, n, k, tactic, arch, m, as_json) -> None:
 @click.option("--resume", is_flag=True, help="Continue the campaign in --out.")
 @click.option("--seconds", type=float, help="Stop after this long; --resume continues.")
 @json_switch
-def bench(kernel, n, k, parallel, model, m, tactics, modes, out, peers, bounds, resume, seconds, as_json) -> None:
+def bench(
+    kernel, n, k, listed, parallel, model, m, tactics, modes, out, peers, bounds, resume, seconds, as_json
+) -> None:
     """Measure on the GPU and record a campaign under data/campaigns."""
     from .bench.campaign import bench as measure
 
@@ -238,6 +249,8 @@ def bench(kernel, n, k, parallel, model, m, tactics, modes, out, peers, bounds, 
         raise ValueError("--n and --k belong together: give both or neither")
     if n is not None:
         wanted = [(n, k)]
+    elif listed is not None:
+        wanted = [_shape(text) for text in listed.split(",")]
     else:
         wanted = [(s.n, s.k) for s in shapes() if parallel in (None, s.parallel) and model in (None, s.model)]
         if not wanted:
@@ -257,6 +270,35 @@ def bench(kernel, n, k, parallel, model, m, tactics, modes, out, peers, bounds, 
         seconds_budget=seconds,
     )
     _show(as_json, {"campaign": folder.name, "folder": str(folder)}, f"recorded in {folder}")
+
+
+@cli.command()
+@click.argument("name", metavar="NAME")
+@kernel
+@m
+@n
+@k
+@tactic_text
+@device_name
+@click.option("--mode", default="chained", show_default=True, help="Recorded launches: chained or isolated.")
+@click.option("--out", type=click.Path(path_type=Path), default=Path("build/figures"), show_default=True)
+@json_switch
+def figure(name, kernel, m, n, k, tactic, device, mode, out, as_json) -> None:
+    """Write a figure as SVG, PDF and PNG with its data and provenance.
+
+    NAME is bandwidth (against M), roofline, smem (shared-memory map), or all.
+    """
+    from .figures.export import export
+    from .figures.views import tactic_view
+
+    problem, gpu = GemmProblem(m, n, k), devices.get(device)
+    view = tactic_view(kernel, _tactic(kernel, tactic, problem, gpu), problem, gpu, mode)
+    figures = {stem.rpartition("-")[2]: (stem, parts) for stem, parts in view.figures().items()}
+    if name != "all" and name not in figures:
+        raise ValueError(f"figure {name!r} is unknown: known are {', '.join(figures)} and all")
+    wanted = figures.values() if name == "all" else [figures[name]]
+    paths = [str(path) for stem, parts in wanted for path in export(*parts, out / stem)]
+    _show(as_json, {"files": paths}, "\n".join(paths))
 
 
 def main(arguments: list[str] | None = None) -> int:

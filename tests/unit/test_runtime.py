@@ -1,0 +1,183 @@
+"""The runtime: the cache survives corruption and concurrency, prepared objects reject bad input in one sentence each."""
+
+import dataclasses
+import json
+import multiprocessing
+import zipfile
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from skinny_gemm import PreparedWarpSplitK, WarpSplitKTactic, matmul, runtime
+from skinny_gemm.runtime import cache, compile_kernel, gemm
+from skinny_gemm.runtime.bfloat16 import from_bits, to_bits
+
+TACTIC = WarpSplitKTactic(16, 8, 128, 2, 1)
+N, K = 64, 512
+
+
+@pytest.fixture
+def fresh_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("SKINNY_GEMM_CACHE", str(tmp_path))
+    monkeypatch.setattr(runtime.compile, "_memory", {})
+    return tmp_path
+
+
+def bf16(*shape):
+    return torch.randn(shape).bfloat16()
+
+
+class TestCache:
+    def test_a_second_process_reads_what_the_first_compiled(self, fresh_cache, monkeypatch):
+        compiled = compile_kernel(TACTIC, N, K)
+        (entry,) = fresh_cache.iterdir()
+        monkeypatch.setattr(runtime.compile, "_memory", {})
+        monkeypatch.setattr(runtime.compile, "compile_jit", lambda *_: pytest.fail("compiled again"))
+        assert compile_kernel(TACTIC, N, K) == compiled
+        assert set(zipfile.ZipFile(entry).namelist()) == {"kernel.json", "kernel.ptx", "kernel.cubin"}
+
+    def test_what_decides_the_code_decides_the_entry(self, fresh_cache):
+        for arguments in ((TACTIC, N, K), (TACTIC, N, 256), (dataclasses.replace(TACTIC, stages=3), N, K)):
+            compile_kernel(*arguments)
+        compile_kernel(TACTIC, N, K, arch="sm_100a")
+        compile_kernel(TACTIC, N, K, pdl=False)
+        assert len(list(fresh_cache.iterdir())) == 5
+
+    @pytest.mark.parametrize("damage", ["truncate", "flip", "empty", "json", "directory"])
+    def test_a_damaged_entry_is_replaced(self, fresh_cache, monkeypatch, damage):
+        compiled = compile_kernel(TACTIC, N, K)
+        (entry,) = fresh_cache.iterdir()
+        content = entry.read_bytes()
+        middle = len(content) // 2
+        if damage == "json":
+            with zipfile.ZipFile(entry, "w") as broken:
+                broken.writestr("kernel.json", json.dumps({"kernel": "warp-splitk"}))
+                broken.writestr("kernel.ptx", "")
+                broken.writestr("kernel.cubin", b"")
+        elif damage == "directory":
+            entry.unlink()
+            entry.mkdir()
+        else:
+            flipped = content[:middle] + bytes([content[middle] ^ 255]) + content[middle + 1 :]
+            entry.write_bytes({"truncate": content[:middle], "flip": flipped, "empty": b""}[damage])
+        monkeypatch.setattr(runtime.compile, "_memory", {})
+        again = compile_kernel(TACTIC, N, K)
+        assert (again.ptx, again.smem_bytes) == (compiled.ptx, compiled.smem_bytes)
+        if damage != "directory":
+            assert cache.load(entry.stem) == again
+
+    def test_no_writable_cache_costs_only_the_cache(self, fresh_cache, monkeypatch):
+        (fresh_cache / "file").write_text("")
+        monkeypatch.setenv("SKINNY_GEMM_CACHE", str(fresh_cache / "file" / "below"))
+        assert compile_kernel(TACTIC, N, K).ptx
+
+    def test_concurrent_writers_and_readers_never_see_half_an_entry(self, fresh_cache):
+        compiled = compile_kernel(TACTIC, N, K)
+        with multiprocessing.get_context("spawn").Pool(2) as pool:
+            assert all(pool.starmap(_store_and_load, [(compiled, 40)] * 2))
+        assert not [path for path in fresh_cache.iterdir() if path.name.startswith(".")]
+
+
+def _store_and_load(compiled, rounds):
+    for _ in range(rounds):
+        cache.store("contended", compiled)
+        if cache.load("contended") != compiled:
+            return False
+    return True
+
+
+@given(st.floats(-(2.0**127), 2.0**127, width=32))
+def test_bf16_rounding_is_torchs(value):
+    bits = to_bits(np.array([value], np.float32))
+    assert torch.from_numpy(from_bits(bits)).item() == torch.tensor([value]).bfloat16().float().item()
+
+
+class TestPrepared:
+    def test_it_computes_on_the_cpu_what_fp64_computes(self):
+        x, weight, bias = bf16(9, K), bf16(N, K), bf16(N)
+        out = torch.full((9, N), float("nan")).bfloat16()
+        prepared = PreparedWarpSplitK(weight, {9: TACTIC, 1: TACTIC})
+        assert prepared.run(x, out, bias) is out
+        expected = x.double() @ weight.double().T + bias.double()
+        assert (out.double() - expected).norm() / expected.norm() < 4e-3
+
+    @pytest.mark.parametrize(
+        ("weight", "tactics", "words"),
+        [
+            (bf16(N * K), {1: TACTIC}, r"1 dimensions .* must be \[N, K\]"),
+            (torch.zeros(N, K), {1: TACTIC}, "torch.float32, but must be torch.bfloat16"),
+            (bf16(K, N).T, {1: TACTIC}, "packed row-major"),
+            (bf16(N, K + 8)[:, :K], {1: TACTIC}, "packed row-major"),
+            (bf16(N * K + 8)[8:].view(N, K), {1: TACTIC}, "32-byte aligned"),
+            (bf16(0, K), {1: TACTIC}, "must not be empty"),
+            (np.zeros((N, K)), {1: TACTIC}, "is a ndarray"),
+            (bf16(N, K), {}, "at least one M"),
+            (bf16(N, K), {0: TACTIC}, "M = 0, but M must be an integer from 1 to 32"),
+            (bf16(N, K), {33: TACTIC}, "M = 33"),
+            (bf16(N, K), {"1": TACTIC}, "M = '1'"),
+            (bf16(N, K), {1: (16, 8, 128, 2, 1)}, "must be a WarpSplitKTactic"),
+            (bf16(N, K), {1: dataclasses.replace(TACTIC, stages=9)}, "stages is 9, but must be 2 to 4"),
+            (bf16(24, K), {1: TACTIC}, "output_tile 16 does not divide N = 24"),
+        ],
+    )
+    def test_the_constructor_rejects(self, weight, tactics, words):
+        with pytest.raises(ValueError, match=words):
+            PreparedWarpSplitK(weight, tactics)
+
+    @pytest.mark.parametrize(
+        ("x", "out", "bias", "words"),
+        [
+            (bf16(3, K), bf16(3, N), None, "x has M = 3, but the prepared Ms are 1, 8"),
+            (bf16(8, K + 128), bf16(8, N), None, rf"x has shape .* must be \[M, {K}\]"),
+            (bf16(8, K), bf16(N, 8).T, None, "out has strides"),
+            (bf16(8, K), bf16(8, N + 16), None, rf"out has shape .* must be \[8, {N}\]"),
+            (bf16(8, K), torch.zeros(8, N), None, "out is torch.float32"),
+            (bf16(8, K).half(), bf16(8, N), None, "x is torch.float16"),
+            (bf16(8 * K + 1)[1:].view(8, K), bf16(8, N), None, "x starts at .* 32-byte aligned"),
+            (bf16(8, K), bf16(8, N), bf16(N + 1), rf"bias has shape .* must be \[{N}\]"),
+            (bf16(8, K), bf16(8, N), bf16(N + 1)[1:], "bias starts at .* 8-byte aligned"),
+            (bf16(8, K).to("meta"), bf16(8, N), None, "x is on meta, but must be on cpu"),
+        ],
+    )
+    def test_run_rejects(self, x, out, bias, words):
+        prepared = PreparedWarpSplitK(bf16(N, K), {1: TACTIC, 8: TACTIC})
+        with pytest.raises(ValueError, match=words):
+            prepared.run(x, out, bias)
+
+    def test_run_rejects_an_output_over_its_inputs(self):
+        weight = bf16(N, K)
+        prepared = PreparedWarpSplitK(weight, {8: TACTIC})
+        x = bf16(8, K)
+        for out, name in ((x.view(-1)[: 8 * N].view(8, N), "x"), (weight.view(-1)[: 8 * N].view(8, N), "weight")):
+            with pytest.raises(ValueError, match=f"overlaps {name}"):
+                prepared.run(x, out)
+
+    def test_run_never_compiles(self, monkeypatch):
+        prepared = PreparedWarpSplitK(bf16(N, K), {1: TACTIC})
+        monkeypatch.setattr(gemm, "compile_kernel", lambda *_: pytest.fail("run compiled"))
+        prepared.run(bf16(1, K), bf16(1, N))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (dict(backend="tpu"), "'auto', 'cuda' or 'interpreter'"),
+        (dict(backend="cuda"), "tensors are on the CPU"),
+        (dict(x=bf16(33, K)), "M = 33"),
+        (dict(x=bf16(8, K + 1)), "x has shape"),
+        (dict(tactic=dataclasses.replace(TACTIC, token_tile=9)), "token_tile is 9"),
+        (dict(weight=bf16(60, K)), "N = 60"),
+    ],
+)
+def test_matmul_rejects(arguments, words):
+    with pytest.raises(ValueError, match=words):
+        matmul(**{"x": bf16(8, K), "weight": bf16(N, K), **arguments})
+
+
+def test_matmul_chooses_a_tactic_and_runs_in_the_interpreter():
+    x, weight = bf16(5, K), bf16(N, K)
+    out, expected = matmul(x, weight), x.double() @ weight.double().T
+    assert out.shape == (5, N) and (out.double() - expected).norm() / expected.norm() < 4e-3
