@@ -86,6 +86,14 @@ class Explorer(widgets.VBox):
         _latest[type(self)] = self
         self.redraw()
 
+    def _ipython_display_(self) -> None:
+        """Shows the widget, and behind it the pictures for a page without a kernel (an exported book)."""
+        from IPython.display import HTML, display
+
+        display(self._repr_mimebundle_(), raw=True)
+        pictures = "".join(picture.value for picture in _pictures(self))
+        display(HTML(f'{_STATIC}<div class="sg-static">{pictures}</div>'))
+
     def draw(self) -> None:
         """Reads the controls and sets the pictures."""
         raise NotImplementedError
@@ -136,6 +144,20 @@ class Explorer(widgets.VBox):
     def _changed(self, _) -> None:
         if not self._held:
             self.redraw()
+
+
+#: JupyterLab shows the widget instead; a page that only holds what was drawn has no #main.
+_STATIC = (
+    "<style>#main .sg-static{display:none}</style>"
+    '<p class="sg-static"><i>The controls need a kernel: open this notebook with <code>make lab</code>.</i></p>'
+)
+
+
+def _pictures(widget: widgets.Widget) -> list["Picture"]:
+    """All pictures inside `widget`, in order."""
+    if isinstance(widget, Picture):
+        return [widget]
+    return [picture for child in getattr(widget, "children", ()) for picture in _pictures(child)]
 
 
 class Picture(widgets.HTML):

@@ -140,3 +140,14 @@ def test_compare_counts_every_output():
     figure, data, facts = explore.compare(skinny_gemm.matmul(x, weight), x, weight)
     assert data["count"].sum() == 96 and (facts["m"], facts["n"], facts["k"]) == (3, 32, 256)
     assert facts["source"] == "interpreter"
+
+
+def test_a_reader_without_a_kernel_sees_the_pictures(monkeypatch):
+    import IPython.display
+
+    seen = []
+    monkeypatch.setattr(IPython.display, "display", lambda thing, **_: seen.append(thing))
+    SwizzleExplorer()._ipython_display_()
+    widget, static = seen
+    assert "application/vnd.jupyter.widget-view+json" in widget
+    assert "The controls need a kernel" in static.data and "<svg" in static.data
