@@ -72,13 +72,14 @@ class WarpSplitK:
 
         # Masks instead of subtractions: the compiler then knows the bits and turns row steps into constant offsets.
         loader = thread & (WEIGHT_THREADS - 1)
-        weights = self.chunk_source(weight, first_feature, loader, WEIGHT_THREADS)
-        policy, ring = ptx.evict_first_policy(), ptx.vector_register(sA.toint(), thread & 31)
+        ring = self.ring_chunks(ptx.vector_register(sA.toint(), thread & 31), t.output_tile, loader, WEIGHT_THREADS)
+        source = self.source_chunk(weight, first_feature, loader, WEIGHT_THREADS)
+        policy = ptx.evict_first_policy()
         is_weight_loader = warp >= layout.COMPUTE_WARPS and warp < FIRST_ACTIVATION_WARP
         if is_weight_loader:
             # Weights never depend on the previous kernel: the first tile's DRAM latency hides behind barrier set-up
             # and behind the predecessor's tail.
-            self.load_weights(0, weights, ring, loader, policy)
+            self.load_weights(0, source, ring, policy)
         if thread == 0:
             for stage in cutlass.range_constexpr(t.stages):
                 cute.arch.mbarrier_init(full + stage, WEIGHT_THREADS + self.activation_threads)
@@ -90,62 +91,81 @@ class WarpSplitK:
         if warp < layout.COMPUTE_WARPS:
             self.compute(out, bias, m, sA, sB, sPartials, full, empty, first_feature, first_token, thread, warp)
         elif is_weight_loader:
-            cute.arch.cp_async_mbarrier_arrive_noinc(full)
-            for tile in cutlass.range_constexpr(1, self.tiles):
-                self.wait_empty(empty, tile)
-                self.load_weights(tile, weights, ring, loader, policy)
-                cute.arch.cp_async_mbarrier_arrive_noinc(full + tile % t.stages)
+            self.stream_weights(source, ring, policy, full, empty)
         else:
-            if cutlass.const_expr(self.pdl):
-                # Early, so that the next kernel's weights are in flight while this one drains: the next kernel waits
-                # for this whole grid anyway. After the last tile instead, H200 ran 3584x7168 in 12.2 us, not 11.6.
-                cute.arch.griddepcontrol_launch_dependents()
-                # Per thread: only a thread that has waited may read what the previous kernel wrote.
-                cute.arch.griddepcontrol_wait()
-            loader = thread & (self.activation_threads - 1)
-            activations = self.chunk_source(x, first_token, loader, self.activation_threads)
-            for tile in cutlass.range_constexpr(self.tiles):
-                self.wait_empty(empty, tile)
-                self.load_activations(tile, activations, sB.toint(), m - first_token, loader)
-                cute.arch.cp_async_mbarrier_arrive_noinc(full + tile % t.stages)
+            self.stream_activations(x, sB, full, empty, first_token, m, thread)
 
     kernel.set_name_prefix("warp_splitk", remove_cutlass_symbol=True, keep_mangled_name=False)
 
-    @cute.jit
-    def wait_empty(self, empty, tile: cutlass.Constexpr):
+    # What follows up to `compute` runs while the kernel is traced: plain Python, unrolled over constants.
+
+    def stream_weights(self, source, ring, policy, full, empty) -> None:
+        """A weight loader: all K tiles, the first of which is already on its way."""
+        for tile in range(self.tiles):
+            if tile > 0:
+                self.wait_empty(empty, tile)
+                self.load_weights(tile, source, ring, policy)
+            cute.arch.cp_async_mbarrier_arrive_noinc(full + tile % self.tactic.stages)
+
+    def stream_activations(self, x, sB, full, empty, first_token, m, thread) -> None:
+        """An activation loader: waits for the preceding kernel, then all K tiles of this CTA's tokens."""
+        if self.pdl:
+            # Early, so that the next kernel's weights are in flight while this one drains: the next kernel waits for
+            # this whole grid anyway. After the last tile instead, H200 ran 3584x7168 in 12.2 us, not 11.6.
+            cute.arch.griddepcontrol_launch_dependents()
+            # Per thread: only a thread that has waited may read what the previous kernel wrote.
+            cute.arch.griddepcontrol_wait()
+        rows, loader = self.tactic.token_tile, thread & (self.activation_threads - 1)
+        ring = self.ring_chunks(sB.toint(), rows, loader, self.activation_threads)
+        source = self.source_chunk(x, first_token, loader, self.activation_threads)
+        valid = [first_token + row < m for row in self.chunk_rows(rows, loader, self.activation_threads)]
+        for tile in range(self.tiles):
+            self.wait_empty(empty, tile)
+            self.load_activations(tile, source, ring, valid)
+            cute.arch.cp_async_mbarrier_arrive_noinc(full + tile % self.tactic.stages)
+
+    def wait_empty(self, empty, tile: int) -> None:
         """Waits until the compute warps have drained the stage that `tile` reuses; the first pass never waits."""
         stages = self.tactic.stages
-        if cutlass.const_expr(tile >= stages):
+        if tile >= stages:
             cute.arch.mbarrier_wait(empty + tile % stages, (tile // stages - 1) & 1)
 
-    @cute.jit
-    def load_weights(self, tile: cutlass.Constexpr, source, ring, thread, policy):
-        """Issues this weight loader's 16-byte copies of K tile `tile`; `source` is the thread's first chunk."""
-        t = self.tactic
-        base = ring + tile % t.stages * t.output_tile * t.k_tile * ELEMENT_BYTES
-        for i in cutlass.range_constexpr(layout.loader_chunks(t.output_tile, WEIGHT_THREADS, t.k_tile)):
-            row, col = layout.loader_chunk(thread, i, WEIGHT_THREADS, t.k_tile)
-            smem = base + tile_offset(row, col, t.k_tile) * ELEMENT_BYTES
-            gmem = source + self.chunk_step(tile, i, WEIGHT_THREADS)
-            ptx.cp_async_evict_first(smem, gmem, policy)
+    def load_weights(self, tile: int, source, ring, policy) -> None:
+        """Issues a weight loader's 16-byte copies of K tile `tile`, from `source` to the chunks of `ring`."""
+        stage = self.stage_bytes(tile, self.tactic.output_tile)
+        for i, chunk in enumerate(ring):
+            ptx.cp_async_evict_first(chunk + stage, source + self.source_step(tile, i, WEIGHT_THREADS), policy)
 
-    @cute.jit
-    def load_activations(self, tile: cutlass.Constexpr, source, ring, rows_left, thread):
-        """Issues this activation loader's 16-byte copies of K tile `tile`; rows at or past M are not read."""
-        t = self.tactic
-        base = ring + tile % t.stages * t.token_tile * t.k_tile * ELEMENT_BYTES
-        for i in cutlass.range_constexpr(layout.loader_chunks(t.token_tile, self.activation_threads, t.k_tile)):
-            row, col = layout.loader_chunk(thread, i, self.activation_threads, t.k_tile)
-            smem = base + tile_offset(row, col, t.k_tile) * ELEMENT_BYTES
-            ptx.cp_async(smem, source + self.chunk_step(tile, i, self.activation_threads), predicate=row < rows_left)
+    def load_activations(self, tile: int, source, ring, valid) -> None:
+        """Issues an activation loader's 16-byte copies of K tile `tile`; rows at or past M are not read."""
+        stage = self.stage_bytes(tile, self.tactic.token_tile)
+        for i, chunk in enumerate(ring):
+            ptx.cp_async(chunk + stage, source + self.source_step(tile, i, self.activation_threads), valid[i])
 
-    def chunk_source(self, matrix, first_row, thread, threads):
-        """Address of the first chunk that loader `thread` of `threads` copies, rows of `matrix` from `first_row` on."""
+    def stage_bytes(self, tile: int, rows: int) -> int:
+        """Bytes from the first stage of a ring of `[rows, k_tile]` tiles to the one that holds K tile `tile`."""
+        return tile % self.tactic.stages * rows * self.tactic.k_tile * ELEMENT_BYTES
+
+    def chunk_rows(self, rows: int, thread, threads: int) -> list:
+        """The row of each chunk that loader `thread` of `threads` copies of a `[rows, k_tile]` tile."""
+        k_tile = self.tactic.k_tile
+        count = layout.loader_chunks(rows, threads, k_tile)
+        return [layout.loader_chunk(thread, i, threads, k_tile)[0] for i in range(count)]
+
+    def ring_chunks(self, base, rows: int, thread, threads: int) -> list:
+        """Where those chunks go in the first stage of the ring at `base`: shared-memory addresses."""
+        k_tile = self.tactic.k_tile
+        _, col = layout.loader_chunk(thread, 0, threads, k_tile)
+        steps = self.chunk_rows(rows, thread, threads)
+        return [base + tile_offset(row, col, k_tile) * ELEMENT_BYTES for row in steps]
+
+    def source_chunk(self, matrix, first_row, thread, threads: int):
+        """Global address of the first of those chunks in K tile 0, for rows of `matrix` from `first_row` on."""
         row, col = layout.loader_chunk(thread, 0, threads, self.tactic.k_tile)
         return matrix.toint() + (Int64(first_row + row) * self.k + col) * ELEMENT_BYTES
 
-    def chunk_step(self, tile: int, index: int, threads: int) -> int:
-        """Bytes from a loader thread's first chunk to its `index`-th of K tile `tile`: constants when unrolled."""
+    def source_step(self, tile: int, index: int, threads: int) -> int:
+        """Bytes from there to the `index`-th chunk of K tile `tile`: a constant."""
         row, _ = layout.loader_chunk(0, index, threads, self.tactic.k_tile)
         return (row * self.k + tile * self.tactic.k_tile) * ELEMENT_BYTES
 
@@ -154,7 +174,6 @@ class WarpSplitK:
         """A compute warp: multiplies its K quarter of every tile, then takes part in the fixed-order reduction."""
         t = self.tactic
         lane = thread & 31
-        a_base, b_base = sA.toint(), sB.toint()
         bias_words = []  # read ahead of the K loop, which hides the latency
         for i in cutlass.range_constexpr(self.reduce_rounds):
             feature, _ = layout.reduce_unit(thread + i * COMPUTE_THREADS, t.output_tile)
@@ -163,22 +182,26 @@ class WarpSplitK:
                 low, high = ptx.load_global_b32x2(bias.toint() + Int64((first_feature + feature) * ELEMENT_BYTES))
             bias_words += [low, high]
         acc = [[[Float32(0.0)] * 4 for _ in range(self.steps_b)] for _ in range(self.steps_a)]
+        a_lane = [  # this lane's row addresses in the first stage, by phase and step; by pair and step for B
+            [sA.toint() + layout.a_offset(warp, i, phase, lane, t.k_tile) * ELEMENT_BYTES for i in range(self.steps_a)]
+            for phase in range(t.k_tile // 64)
+        ]
+        b_lane = [
+            [sB.toint() + layout.b_offset(warp, j, pair, lane, t.k_tile) * ELEMENT_BYTES for j in range(self.steps_b)]
+            for pair in range(t.k_tile // 128)
+        ]
         for tile in cutlass.range_constexpr(self.tiles):
             stage = tile % t.stages
             cute.arch.mbarrier_wait(full + stage, (tile // t.stages) & 1)
-            a_stage = a_base + stage * t.output_tile * t.k_tile * ELEMENT_BYTES
-            b_stage = b_base + stage * t.token_tile * t.k_tile * ELEMENT_BYTES
-            for pair in cutlass.range_constexpr(t.k_tile // 128):
-                b = [
-                    ptx.ldmatrix_x4(b_stage + layout.b_offset(warp, j, pair, lane, t.k_tile) * ELEMENT_BYTES)
-                    for j in range(self.steps_b)
-                ]
-                for half in cutlass.range_constexpr(2):
-                    for i in cutlass.range_constexpr(self.steps_a):
-                        offset = layout.a_offset(warp, i, 2 * pair + half, lane, t.k_tile)
-                        a = ptx.ldmatrix_x4(a_stage + offset * ELEMENT_BYTES)
-                        for j in cutlass.range_constexpr(self.steps_b):
-                            acc[i][j] = ptx.mma_bf16(acc[i][j], a, b[j][2 * half : 2 * half + 2])
+            a_stage, b_stage = self.stage_bytes(tile, t.output_tile), self.stage_bytes(tile, t.token_tile)
+            for phase in cutlass.range_constexpr(t.k_tile // 64):
+                pair, half = phase // 2, phase % 2
+                if cutlass.const_expr(half == 0):  # one ldmatrix of B serves two phases
+                    b = [ptx.ldmatrix_x4(address + b_stage) for address in b_lane[pair]]
+                for i in cutlass.range_constexpr(self.steps_a):
+                    a = ptx.ldmatrix_x4(a_lane[phase][i] + a_stage)
+                    for j in cutlass.range_constexpr(self.steps_b):
+                        acc[i][j] = ptx.mma_bf16(acc[i][j], a, b[j][2 * half : 2 * half + 2])
             if cutlass.const_expr(tile + t.stages < self.tiles):
                 cute.arch.sync_warp()  # every lane's reads come before the one arrival that frees the stage
                 with cute.arch.elect_one():

@@ -135,7 +135,14 @@ def _run_interpreter(compiled, tactic, x, weight, schedule, index, progress) -> 
 
     out = _poisoned(x, weight)
     order = interpreter.adversarial(index) if schedule == "adversarial" else schedule
-    interpreter.run(compiled, bind(compiled, tactic, x, weight, out), order, progress=progress)
+    interpreter.run(
+        compiled,
+        bind(compiled, tactic, x, weight, out),
+        order,
+        progress=progress,
+        races=index == 0,  # once: vector clocks do not need a lucky schedule
+        preceding=("x",),  # what the preceding kernel of a chain writes
+    )
     return out
 
 
