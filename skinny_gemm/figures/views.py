@@ -116,9 +116,10 @@ class TacticView:
         also = f"  |  hollow points: {live} measured live on this machine" if live else ""
         if self.campaign is None:
             p = self.problem
+            command = f"python -m skinny_gemm bench {self.kernel} --n {p.n} --k {p.k}"
             return (
                 f"no recorded data for {p.n}x{p.k} on {self.device.title} ({self.mode} launches): the ceilings are the "
-                f"catalogue's; record some with python -m skinny_gemm bench on a GPU{also}"
+                f"catalogue's; on a GPU, record some with {command}{also}"
             )
         c, dirty = self.campaign, " with uncommitted changes" if self.campaign.dirty else ""
         names = ", ".join(campaign.id for campaign in self.campaigns)
