@@ -15,7 +15,7 @@ from . import style
 from .panel import Panel
 
 COLUMNS = ["access", "source", "wavefronts", "ideal"]
-PLAIN, SHIPPED, TRACED = "model, row-major", "model, the kernel's layout", "trace of the kernel"
+PLAIN, SHIPPED, TRACED = "model, row-major", "model, as shipped", "trace of the kernel"
 FP32 = 4  #: bytes
 
 
@@ -97,7 +97,7 @@ def conflict_bars(data: pd.DataFrame, theme: style.Theme = style.LIGHT) -> Figur
         panel.lines([[(row.ideal, y), (row.ideal, y + 1)]], theme.ink, linewidths=2.2, zorder=3)
         text = f"{row.wavefronts:.2f}".rstrip("0").rstrip(".")
         panel.labels([(row.wavefronts, y + 0.5)], [text], ha="left", offset=(5, 0))
-    panel.key(list(look.items()), 0, height + 0.15, 2.0)
+    panel.key(list(look.items()), 0, height + 0.15, 1.75)
     panel.note(1, 1, "|  without conflicts", ha="right", weight="bold", offset=(0, 15.5))
     return fig
 
