@@ -1,0 +1,19 @@
+"""A campaign on a GPU: every point measured, every result checked, ceilings and clocks recorded."""
+
+from skinny_gemm.bench import records
+from skinny_gemm.bench.campaign import bench
+
+
+def test_a_small_campaign(tmp_path):
+    folder = bench(
+        "warp-splitk", [(2304, 1536)], [1, 8], out=tmp_path / "campaigns" / "small", peers=["cublas"], progress=False
+    )
+    campaign, table = records.campaigns(tmp_path)[folder.name], records.load(tmp_path)
+    assert campaign.complete and not campaign.failures and campaign.clocks["samples"]
+    assert {"hbm_read_tbs", "copy_tbs", "bf16_tflops"} <= campaign.ceilings.keys()
+    ours = table[table.kernel == "warp-splitk"]
+    assert set(zip(ours.m, ours["mode"], strict=True)) == {(m, mode) for m in (1, 8) for mode in records.MODES}
+    assert (ours.relative_error < 4e-3).all() and (ours.low_us <= ours.high_us).all()
+    assert {"cublas", "stream", "dependency-floor"} <= set(table.kernel)
+    fastest_possible = 2304 * 1536 * 2 / 8e6  # microseconds, at 8 TB/s: faster is not a cold read
+    assert (ours.median_us > fastest_possible).all()
