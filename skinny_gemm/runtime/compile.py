@@ -82,8 +82,8 @@ def compile_jit(
         result = cute.compile[options](function, *arguments)
         (entry,) = result.kernel_info
         ptx, cubin = result.__ptx__, result.__cubin__
-    if faults := sass.misencoded_copies(cubin) if "cache_hint" in ptx else []:
-        raise ValueError(f"the assembler mis-encoded {len(faults)} copies of {kernel} for {arch}, first {faults[0]}")
+    if faults := sass.misencoded_copies(cubin):
+        raise ValueError(f"the assembler mis-encoded {len(faults)} copies for {arch}, first at {faults[0]:#x}")
     return CompiledKernel(
         kernel=kernel,
         entry=entry,
@@ -112,8 +112,8 @@ def dsl_version() -> str:
 
 @functools.cache
 def source_digest(module: str) -> str:
-    """Digest of the sources a kernel is made of: its module, the PTX helpers and the layouts."""
-    package = Path(__file__).parent.parent
-    own = package / "kernels" / f"{module.rpartition('.')[2]}.py"
-    files = [own, package / "kernels" / "ptx.py", *sorted((package / "layouts").glob("*.py"))]
+    """Digest of the sources a kernel is made of: its module and layout, the PTX helpers and the shared layouts."""
+    package, name = Path(__file__).parent.parent, module.rpartition(".")[2]
+    files = [package / "kernels" / f"{part}.py" for part in (name, "ptx")]
+    files += [package / "layouts" / f"{part}.py" for part in (name, "swizzle", "fragments")]
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]

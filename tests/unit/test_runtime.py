@@ -1,4 +1,4 @@
-"""The runtime: the cache survives corruption and concurrency, prepared objects reject bad input in one sentence each."""
+"""The runtime: the cache survives corruption and concurrency, prepared objects reject bad input in a sentence each."""
 
 import dataclasses
 import json

@@ -1,1 +1,0 @@
-from ..artifact import CompiledKernel, LaunchArguments, Parameter, Resources  # noqa: F401
