@@ -5,6 +5,7 @@ Bad input is one line on stderr and exit status 2; a check that fails is exit st
 
 import dataclasses
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -304,7 +305,12 @@ def figure(name, kernel, m, n, k, tactic, device, mode, out, as_json) -> None:
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command line; returns the exit status."""
     try:
-        return cli.main(arguments, prog_name="python -m skinny_gemm", standalone_mode=False) or 0
+        status = cli.main(arguments, prog_name="python -m skinny_gemm", standalone_mode=False) or 0
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except click.exceptions.NoArgsIsHelpError as request:
         print(request.format_message())
         return 2
@@ -320,4 +326,6 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    status = main()
+    sys.stderr.flush()
+    os._exit(status)  # tearing down the compiler's modules would take 0.7 s
