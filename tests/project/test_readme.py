@@ -35,3 +35,26 @@ def test_the_readme_opens_with_a_picture_and_the_two_commands():
 
 def test_ci_runs_the_command_of_the_readme():
     assert re.search(r"^make test\b", (ROOT / ".ci" / "run").read_text(), re.MULTILINE)
+
+
+def test_the_measured_table_says_what_was_recorded():
+    """Every number of the README's table is the best recorded one of its kernel in the campaign that it names."""
+    from skinny_gemm.bench import records
+
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    campaign = re.search(r"Recorded in `data/campaigns/([^`]+)`", text)[1]
+    table = records.load()
+    table = table[(table.campaign == campaign) & (table["mode"] == "chained")]
+    header = "| N x K | M | warp split-K | stream | FlashInfer | cuBLAS | Triton |"
+    lines = text[text.index(header) :].split("\n\n")[0].splitlines()[2:]
+    assert lines
+    for line in lines:
+        shape, ms, *cells = (cell.strip(" *") for cell in line.strip("|").split("|"))
+        n, k = map(int, shape.split("x"))
+        for kernel, cell in zip(("warp-splitk", "stream", "flashinfer", "cublas", "triton"), cells, strict=True):
+            rows = table[(table.kernel == kernel) & (table.n == n) & (table.k == k)]
+            best = [
+                rows.median_us[(rows.m == int(m)) | (kernel == "stream")].min()
+                for m in (ms.split("/") if kernel != "stream" else ["0"])
+            ]
+            assert cell == " / ".join(f"{us:.2f}" for us in best), (shape, kernel)
