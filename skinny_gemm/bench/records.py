@@ -219,7 +219,7 @@ def best(
     weights: str = "cold",
     frame=None,
 ):
-    """The record with the lowest median for one problem, from the newest campaign that has it; a pandas Series.
+    """The record with the lowest median for one problem, each tactic's newest record in the running; a pandas Series.
 
     `kernel` selects one kernel, peer or bound ("stream" and M = 0 give the streaming bound of a weight); by default our
     kernels compete and peers and bounds do not. `frame` is a loaded table (default: `load()`). ValueError if there is
@@ -236,7 +236,7 @@ def best(
             f"No record of {kernel or 'our kernels'} for N = {n}, K = {k}, M = {m}, {mode}, {weights} weights "
             f"on {device}."
         )
-    newest = found[found.campaign == found.campaign.iloc[-1]]
+    newest = found.drop_duplicates(["kernel", "tactic"], keep="last")
     return newest.loc[newest.median_us.idxmin()]
 
 

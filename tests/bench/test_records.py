@@ -199,6 +199,14 @@ def test_best_takes_the_newest_campaign_not_the_luckiest(tmp_path):
     assert records.best(64, 1024, 8, frame=records.load(tmp_path)).tactic == fast.tactic
 
 
+def test_a_newer_campaign_of_fewer_tactics_hides_none(tmp_path):
+    fast = dataclasses.replace(POINT, tactic="16,8,256,4,1")
+    write(tmp_path, "2026-01-01", points=[POINT, fast])
+    older = records.best(64, 1024, 8, frame=records.load(tmp_path))
+    write(tmp_path, "2026-02-01", points=[dataclasses.replace(POINT, tactic="32,8,256,4,1")])
+    assert records.best(64, 1024, 8, frame=records.load(tmp_path)).equals(older)
+
+
 def test_no_record_is_said_in_words():
     with pytest.raises(ValueError, match="No record of our kernels for N = 5, K = 7168, M = 8, chained"):
         records.best(5, 7168, 8, frame=records.load(FIXTURES))
