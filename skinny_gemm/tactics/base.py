@@ -4,6 +4,7 @@ A tactic is a frozen dataclass of integers. Sliders, the command line, sweeps an
 tactic type and nothing else.
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import astuple, dataclass, fields
 from math import ceil
 from typing import ClassVar, Self
@@ -31,8 +32,8 @@ class Footprint:
         return f"{self.ctas} CTAs, {self.ctas_per_sm} per SM, {waves}, {in_flight} KB in flight per SM"
 
 
-class Tactic:
-    """Base of all tactic dataclasses; a subclass adds fields and fills in the methods that raise here."""
+class Tactic(ABC):
+    """Base of all tactic dataclasses; a subclass adds fields and the abstract methods."""
 
     kernel: ClassVar[str]  #: registry and command-line name
 
@@ -54,18 +55,22 @@ class Tactic:
     def __str__(self) -> str:
         return ",".join(str(value) for value in astuple(self))
 
+    @abstractmethod
     def why_not(self, problem: GemmProblem, device: Device) -> str | None:
         """None if this tactic can run `problem` on `device`, else one sentence that says why not."""
-        raise NotImplementedError
 
     def check(self, problem: GemmProblem, device: Device) -> None:
         """Raises ValueError with `why_not`'s sentence if this tactic cannot run."""
         if reason := self.why_not(problem, device):
             raise ValueError(f"tactic {self} cannot run {problem.n}x{problem.k} at M = {problem.m}: {reason}")
 
+    @abstractmethod
+    def grid(self, problem: GemmProblem) -> tuple[int, int, int]:
+        """CTAs of a launch along x, y and z."""
+
+    @abstractmethod
     def footprint(self, problem: GemmProblem, device: Device) -> Footprint:
         """What this tactic occupies on `device` for `problem`."""
-        raise NotImplementedError
 
     @classmethod
     def choices(cls, problem: GemmProblem, device: Device) -> dict[str, tuple[int, ...]]:
@@ -74,14 +79,14 @@ class Tactic:
         return {f.name: tuple(sorted({getattr(tactic, f.name) for tactic in legal})) for f in fields(cls)}
 
     @classmethod
+    @abstractmethod
     def enumerate(cls, problem: GemmProblem, device: Device) -> list[Self]:
         """Every legal tactic, in ascending field order."""
-        raise NotImplementedError
 
     @classmethod
+    @abstractmethod
     def default(cls, problem: GemmProblem, device: Device) -> Self:
         """The tactic to start from; ValueError in words where none is legal."""
-        raise NotImplementedError
 
 
 def occupancy(smem_bytes: int, threads: int, device: Device) -> int:
