@@ -41,13 +41,16 @@ class Verification:
 
 
 def random_operands(problem: GemmProblem, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """x `[M, K]` and weight `[N, K]` as BF16 bits (uint16): random sign and mantissa, magnitudes from 1/8 to 2."""
+    """x `[M, K]` and weight `[N, K]` as BF16 bits (uint16): random sign and mantissa, magnitudes from 2^-13 to 8.
+
+    So wide that FP32 sums of the products round, and therefore tell in which order they were added.
+    """
     generator = np.random.default_rng(seed)
     operands = []
     for rows in (problem.m, problem.n):
         bits = generator.integers(0, 1 << 16, (rows, problem.k), np.uint16)
-        bits &= 0x81FF  # sign, two bits of exponent, mantissa
-        bits += 0x3E00  # 2^-3
+        bits &= 0x87FF  # sign, four bits of exponent, mantissa
+        bits += 0x3900  # 2^-13
         operands.append(bits)
     return operands[0], operands[1]
 
