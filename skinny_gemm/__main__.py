@@ -149,13 +149,19 @@ def tactics(kernel: str, m: int, n: int, k: int, device: str, as_json: bool) -> 
 @json_switch
 def verify(kernel, m, n, k, tactic, backend, schedule, seeds, seed, as_json) -> None:
     """Run a kernel on random data and compare with FP64."""
+    from .interpreter import InterpreterError
     from .runtime import verify as checking
 
     problem = GemmProblem(m, n, k)
     gpu = (devices.current() if backend != "interpreter" else None) or devices.get("h200")
     chosen = _tactic(kernel, tactic, problem, gpu)
     with _progress("interpreting") as report:
-        result = checking.verify(chosen, problem, backend, schedule, seeds, seed, report)
+        try:
+            result = checking.verify(chosen, problem, backend, schedule, seeds, seed, report)
+        except InterpreterError as error:
+            failure = {"passed": False, "tactic": str(chosen), "reason": str(error)}
+            _show(as_json, failure, f"FAILED: {kernel} {chosen} at {n}x{k}, M = {m}: {error}")
+            raise click.exceptions.Exit(1) from error
     verdict = "passed" if result.passed else "FAILED"
     text = (
         f"{verdict}: {result.kernel} {result.tactic} at {n}x{k}, M = {m}, {result.backend} ({result.schedule})\n"
@@ -306,7 +312,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Runs the command line; returns the exit status."""
     try:
         status = cli.main(arguments, prog_name="python -m skinny_gemm", standalone_mode=False) or 0
-        sys.stdout.flush()
+        if sys.stdout:  # None where it is closed
+            sys.stdout.flush()
         return status
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -316,7 +323,11 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     except click.ClickException as error:
         message = error.format_message()
-    except (ValueError, FileNotFoundError) as error:
+        if message.startswith("No such command"):
+            message += f" Known are {', '.join(cli.commands)}."
+    except OSError as error:
+        message = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+    except (ValueError, MemoryError) as error:
         message = str(error)
     except (KeyboardInterrupt, click.Abort):
         print("interrupted", file=sys.stderr)

@@ -51,8 +51,12 @@ def _from_entry(name: str, entry: dict) -> Device:
 
 @cache
 def _catalogue() -> dict[str, Device]:
-    entries = json.loads((data_dir() / "devices.json").read_text(encoding="utf-8"))
-    return {name: _from_entry(name, entry) for name, entry in entries.items()}
+    path = data_dir() / "devices.json"
+    try:
+        entries = json.loads(path.read_text(encoding="utf-8"))
+        return {name: _from_entry(name, entry) for name, entry in entries.items()}
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError, AttributeError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} is not a catalogue of devices: {type(error).__name__} {error}.") from error
 
 
 def names() -> list[str]:

@@ -144,6 +144,8 @@ def bench(
     started = time.monotonic()
     if resume and out is None:
         raise ValueError("To resume, name the campaign's folder as out.")
+    if seconds_budget is not None and not seconds_budget > 0:
+        raise ValueError(f"The budget is {seconds_budget} seconds, but must be positive.")
     device = devices.current()
     if device is None:
         raise ValueError("bench measures on a GPU, and no CUDA GPU is visible here.")

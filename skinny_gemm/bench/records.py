@@ -20,7 +20,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin
 
 from .statistics import MINIMUM_SAMPLES, median_interval
 
@@ -250,6 +250,8 @@ def load_campaign(folder: Path) -> Campaign:
         raise ValueError(f"{path} is missing.") from None
     except (json.JSONDecodeError, UnicodeDecodeError, TypeError, KeyError) as error:
         raise ValueError(f"{path}: {type(error).__name__} {error}.") from error
+    if reason := _wrong_campaign(campaign):
+        raise ValueError(f"{path}: {reason}")
     if campaign.id != path.parent.name:
         raise ValueError(f"{path}: id is {campaign.id!r}, but must be the folder's name {path.parent.name!r}.")
     return campaign
@@ -314,6 +316,18 @@ def _wrong(row: Record) -> str | None:
     return None
 
 
+def _wrong_campaign(campaign: Campaign) -> str | None:
+    """What breaks the schema in campaign.json, as a sentence."""
+    for column in fields(Campaign):
+        value, kind = getattr(campaign, column.name), get_origin(column.type) or column.type
+        if not isinstance(value, kind):
+            return f"{column.name} is {value!r}, but must be a {kind.__name__}."
+    for name, value in campaign.ceilings.items():
+        if not isinstance(value, int | float):
+            return f"ceiling {name} is {value!r}, but must be a number."
+    return None
+
+
 def _campaign_rows(folder: Path) -> list[Record]:
     path = folder / "records.csv"
     rows = read_rows(path)
@@ -329,7 +343,7 @@ def _folders(data_dir: str | Path | None) -> list[Path]:
 
         data_dir = default()
     root = Path(data_dir) / "campaigns"
-    return sorted(path for path in root.iterdir() if path.is_dir()) if root.is_dir() else []
+    return sorted(path for path in root.iterdir() if path.is_dir() and path.name[0] != ".") if root.is_dir() else []
 
 
 def _read_samples(path: Path, rows: int) -> list[str]:

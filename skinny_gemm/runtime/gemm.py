@@ -45,6 +45,8 @@ class PreparedWarpSplitK:
 
     def __init__(self, weight, tactics: Mapping[int, WarpSplitKTactic]):
         _check_tensor("weight", weight, ("N", "K"), ALIGNMENT)
+        if not isinstance(tactics, Mapping):
+            raise ValueError(f"tactics is {tactics!r}, but must be a mapping from M to its tactic")
         if not tactics:
             raise ValueError("tactics is empty, but must map at least one M (1 to 32) to its tactic")
         self.weight, self.tactics = weight, dict(tactics)
@@ -103,6 +105,8 @@ def matmul(x, weight, tactic: WarpSplitKTactic | None = None, backend: str = "au
     _check_tensor("weight", weight, ("N", "K"), ALIGNMENT)
     n, k = weight.shape
     _check_tensor("x", x, ("M", k), ALIGNMENT, like=weight)
+    if bias is not None:
+        _check_tensor("bias", bias, (n,), BIAS_ALIGNMENT, like=weight)
     if backend == "cuda" and not weight.is_cuda:
         raise ValueError("backend is 'cuda', but the tensors are on the CPU: move them there, or use 'interpreter'")
     home = x.device
@@ -142,8 +146,13 @@ def _check_tensor(name: str, tensor, shape: tuple, alignment: int, like=None) ->
         raise ValueError(f"{name} has shape {tuple(tensor.shape)}, but must not be empty")
     if any(isinstance(want, int) and want != got for want, got in zip(shape, tensor.shape, strict=True)):
         raise ValueError(f"{name} has shape {tuple(tensor.shape)}, but must be {wanted}")
+    if tensor.device.type not in ("cuda", "cpu"):
+        raise ValueError(f"{name} is on {tensor.device}, but must be on a CUDA device or the CPU")
     if like is not None and tensor.device != like.device:
         raise ValueError(f"{name} is on {tensor.device}, but must be on {like.device} with weight")
+    if tensor.layout != torch.strided or tensor.is_neg():
+        kind = "a lazily negated view" if tensor.is_neg() else tensor.layout
+        raise ValueError(f"{name} is {kind}, but must be packed row-major")
     if not tensor.is_contiguous():
         raise ValueError(f"{name} has strides {tensor.stride()}, but must be packed row-major (call .contiguous())")
     if tensor.data_ptr() % alignment:

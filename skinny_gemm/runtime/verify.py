@@ -2,9 +2,9 @@
 
 import secrets
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from threading import Thread
 
 import numpy as np
 
@@ -93,20 +93,20 @@ def verify(
         raise ValueError("backend is 'cuda', but no GPU is visible: use 'interpreter'")
     target = gpu if backend == "cuda" else devices.get("h200")
     tactic.check(problem, target)
+    if seed is not None and seed < 0:
+        raise ValueError(f"seed is {seed}, but must be at least 0")
     seed = secrets.randbits(32) if seed is None else seed
 
     start = time.perf_counter()
-    data = {}
 
     def prepare():
-        data["x"], data["weight"] = random_operands(problem, seed)
-        data["expected"] = reference(data["x"], data["weight"])
+        x, weight = random_operands(problem, seed)
+        return x, weight, reference(x, weight)
 
-    thread = Thread(target=prepare)  # NumPy and the compiler each keep a core busy
-    thread.start()
-    compiled = compile_kernel(tactic, problem.n, problem.k, target.arch)
-    thread.join()
-    x, weight, expected = data["x"], data["weight"], data["expected"]
+    with ThreadPoolExecutor(1) as pool:  # NumPy and the compiler each keep a core busy
+        data = pool.submit(prepare)
+        compiled = compile_kernel(tactic, problem.n, problem.k, target.arch)
+        x, weight, expected = data.result()
 
     run = partial(_run_cuda if backend == "cuda" else _run_interpreter, compiled, tactic, x, weight)
     runs = [run(schedule, index, progress) for index in range(1 if _runs_once(backend, schedule) else seeds)]

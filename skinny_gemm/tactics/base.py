@@ -7,6 +7,7 @@ tactic type and nothing else.
 from abc import ABC, abstractmethod
 from dataclasses import astuple, dataclass, fields
 from math import ceil
+from numbers import Integral
 from typing import ClassVar, Self
 
 from ..device import Device
@@ -36,6 +37,13 @@ class Tactic(ABC):
     """Base of all tactic dataclasses; a subclass adds fields and the abstract methods."""
 
     kernel: ClassVar[str]  #: registry and command-line name
+
+    def __post_init__(self):
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if not isinstance(value, Integral) or isinstance(value, bool):
+                raise ValueError(f"{field.name} is {value!r}, but must be an integer")
+            object.__setattr__(self, field.name, int(value))  # NumPy integers become Python's
 
     @classmethod
     def parse(cls, text: str) -> Self:

@@ -15,6 +15,7 @@ TOKEN_TILES = (8, 16, 32)
 K_TILES = (128, 256)
 B_LOADER_WARPS = (1, 2)
 MAX_M = 32
+MAX_N = (1 << 31) - 16  #: the kernel counts weight rows in 32 bits
 MAX_K_TILES = 64  #: the K loop is fully unrolled; more tiles would outgrow the instruction cache
 MAX_RESIDENT = 3  #: CTAs per SM the default leaves room for: 6288x7168 ran 4 % faster on H200 with three than with two
 SHORT_K = 2048  #: up to here the default takes the wider output tile whatever the number of CTAs
@@ -59,6 +60,8 @@ class WarpSplitKTactic(Tactic):
         ):
             if getattr(self, name) not in allowed:
                 return f"{name} is {getattr(self, name)}, but must be one of {', '.join(map(str, allowed))}"
+        if problem.n > MAX_N:
+            return _too_wide(problem)
         if problem.n % self.output_tile:
             return f"output_tile {self.output_tile} does not divide N = {problem.n}"
         if problem.k % self.k_tile:
@@ -142,9 +145,15 @@ class WarpSplitKTactic(Tactic):
             return f"M is {problem.m}, but this kernel takes 1 to {MAX_M} tokens"
         if problem.n % OUTPUT_TILES[0]:
             return f"N = {problem.n} is not a multiple of {OUTPUT_TILES[0]}"
+        if problem.n > MAX_N:
+            return _too_wide(problem)
         if problem.k % K_TILES[0]:
             return f"K = {problem.k} is not a multiple of {K_TILES[0]}"
         widest = next(tile for tile in reversed(K_TILES) if problem.k % tile == 0)
         if problem.k // widest > MAX_K_TILES:
             return f"K = {problem.k} has more than {MAX_K_TILES} tiles of {widest}, the most the unrolled K loop takes"
         return None
+
+
+def _too_wide(problem: GemmProblem) -> str:
+    return f"N = {problem.n} is more than {MAX_N}, the most rows the kernel can count"

@@ -5,6 +5,7 @@ file and the line; `best` agrees with a scan of the table and never mixes kernel
 """
 
 import dataclasses
+import json
 import math
 from pathlib import Path
 
@@ -169,6 +170,28 @@ def test_damaged_files_are_reported_by_name(tmp_path):
     (folder / "campaign.json").write_text('{"id": "c1"}')
     with pytest.raises(ValueError, match="campaign.json: KeyError 'failures'"):
         records.campaigns(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"commit": None}, "commit is None, but must be a str"),
+        ({"dirty": 1}, "dirty is 1, but must be a bool"),
+        ({"clocks": []}, r"clocks is \[\], but must be a Mapping"),
+        ({"ceilings": {"copy_tbs": "4"}}, "ceiling copy_tbs is '4', but must be a number"),
+    ],
+)
+def test_a_campaign_of_wrong_types_is_reported_by_name(tmp_path, changes, words):
+    path = write(tmp_path, points=[POINT]) / "campaign.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    with pytest.raises(ValueError, match=f"campaign.json: {words}"):
+        records.campaigns(tmp_path)
+
+
+def test_hidden_folders_are_no_campaigns(tmp_path):
+    write(tmp_path, points=[POINT])
+    (tmp_path / "campaigns" / ".ipynb_checkpoints").mkdir()
+    assert list(records.campaigns(tmp_path)) == ["c1"] and len(records.load(tmp_path)) == 1
 
 
 def test_a_bound_needs_no_tokens_and_no_error(tmp_path):

@@ -38,6 +38,16 @@ def test_a_device_with_a_missing_or_senseless_fact_is_refused():
         device._from_entry("x", entry)
 
 
+@pytest.mark.parametrize("text", [None, "{", "[]", '{"x": 5}', '{"x": {}}', b"\xff"])
+def test_a_damaged_catalogue_is_named(tmp_path, monkeypatch, text):
+    if text is not None:
+        (tmp_path / "devices.json").write_bytes(text if isinstance(text, bytes) else text.encode())
+    monkeypatch.setenv("SKINNY_GEMM_DATA", str(tmp_path))
+    monkeypatch.setattr(device, "_catalogue", device._catalogue.__wrapped__)
+    with pytest.raises(ValueError, match=r"devices\.json"):
+        device.names()
+
+
 @pytest.mark.skipif(ctypes.util.find_library("cuda") is not None, reason="this machine has a CUDA driver")
 def test_without_a_driver_there_is_no_current_device():
     assert device.current() is None

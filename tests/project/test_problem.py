@@ -83,6 +83,18 @@ def test_a_broken_catalogue_names_the_entry(tmp_path, monkeypatch):
         shapes()
 
 
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [(None, "No such file"), (b"\xff\n", "decode"), (b"", "lists no shape"), (b"model,k\nA,32\n", "has no column 'n'")],
+)
+def test_a_damaged_catalogue_is_named(tmp_path, monkeypatch, content, words):
+    if content is not None:
+        (tmp_path / "shapes.csv").write_bytes(content)
+    monkeypatch.setenv("SKINNY_GEMM_DATA", str(tmp_path))
+    with pytest.raises(ValueError, match=rf"shapes\.csv.*{words}"):
+        shapes()
+
+
 def test_a_missing_data_folder_is_named(tmp_path, monkeypatch):
     monkeypatch.setenv("SKINNY_GEMM_DATA", str(tmp_path / "absent"))
     with pytest.raises(ValueError, match="No data folder at .*absent"):

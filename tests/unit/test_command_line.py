@@ -42,7 +42,12 @@ def call(capsys):
         ("bench warp-splitk --n 64 --k 512 --m 1,two", "'1,two'"),
         ("bench warp-splitk --parallel TP3", "known are"),
         ("figure pie warp-splitk --m 8 --n 64 --k 512", "known are bandwidth, roofline, smem and all"),
-        ("frobnicate", "No such command"),
+        ("frobnicate", "No such command 'frobnicate'. Known are doctor, shapes, tactics, verify"),
+        ("tactics warp-splitk --m 1 --n 99999999999984 --k 512", "N = 99999999999984 is more than 2147483632"),
+        ("inspect warp-splitk --n 99999999999984 --k 512", "N = 99999999999984 is more than 2147483632"),
+        ("verify warp-splitk --m 1 --n 64 --k 512 --backend interpreter --seed -1", "seed is -1"),
+        ("bench warp-splitk --n 64 --k 512 --seconds nan", "nan seconds, but must be positive"),
+        ("figure smem warp-splitk --m 8 --n 64 --k 512 --out /dev/null", "/dev/null: File exists"),
     ],
 )
 def test_bad_input_is_one_line_and_status_2(call, line, words):
@@ -88,6 +93,38 @@ def test_verify_fails_with_status_1_when_the_result_is_wrong(call, monkeypatch):
     monkeypatch.setattr(verify, "TOLERANCE", 1e-9)
     status, out, _ = call("verify warp-splitk --m 3 --n 64 --k 512 --tactic 16,8,128,2,1 --backend interpreter")
     assert status == 1 and out.startswith("FAILED")
+
+
+def test_verify_fails_with_status_1_when_the_interpreter_finds_a_fault(call, monkeypatch):
+    from skinny_gemm import interpreter
+
+    def fault(*_, **__):
+        raise interpreter.RaceError("Race on shared address 0.")
+
+    monkeypatch.setattr(interpreter, "run", fault)
+    line = "verify warp-splitk --m 3 --n 64 --k 512 --tactic 16,8,128,2,1 --backend interpreter"
+    status, out, _ = call(line)
+    assert status == 1 and out.startswith("FAILED") and "Race on shared address 0." in out
+    status, out, _ = call(f"{line} --json")
+    assert status == 1 and json.loads(out)["passed"] is False
+
+
+def test_lack_of_memory_is_one_line_and_status_2(call, monkeypatch):
+    from skinny_gemm.runtime import verify
+
+    def full(*_):
+        raise MemoryError("Unable to allocate 1 TiB")
+
+    monkeypatch.setattr(verify, "random_operands", full)
+    status, out, err = call("verify warp-splitk --m 3 --n 64 --k 512 --tactic 16,8,128,2,1 --backend interpreter")
+    assert (status, out, err) == (2, "", "error: Unable to allocate 1 TiB\n")
+
+
+@pytest.mark.parametrize(("redirection", "status", "words"), [(">&-", 0, ""), (">/dev/full", 2, "No space left")])
+def test_an_output_that_cannot_be_written_ends_in_words(redirection, status, words):
+    command = f"{sys.executable} -m skinny_gemm shapes {redirection}"
+    run = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60)
+    assert run.returncode == status and words in run.stderr and run.stderr.count("\n") == bool(words)
 
 
 def test_inspect_reports_resources_and_opcodes(call):

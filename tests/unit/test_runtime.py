@@ -46,7 +46,7 @@ class TestCache:
         compile_kernel(TACTIC, N, K, pdl=False)
         assert len(list(fresh_cache.iterdir())) == 5
 
-    @pytest.mark.parametrize("damage", ["truncate", "flip", "empty", "json", "directory"])
+    @pytest.mark.parametrize("damage", ["truncate", "flip", "deflate", "encrypt", "empty", "json", "directory"])
     def test_a_damaged_entry_is_replaced(self, fresh_cache, monkeypatch, damage):
         compiled = compile_kernel(TACTIC, N, K)
         (entry,) = fresh_cache.iterdir()
@@ -62,7 +62,12 @@ class TestCache:
             entry.mkdir()
         else:
             flipped = content[:middle] + bytes([content[middle] ^ 255]) + content[middle + 1 :]
-            entry.write_bytes({"truncate": content[:middle], "flip": flipped, "empty": b""}[damage])
+            names = content.index(b"kernel.ptx") + len(b"kernel.ptx")
+            deflate = content[:names] + bytes(64) + content[names + 64 :]
+            flags = content.rindex(b"PK\x01\x02", 0, content.rindex(b"kernel.ptx")) + 8
+            encrypt = content[:flags] + bytes([content[flags] | 1]) + content[flags + 1 :]
+            damaged = {"truncate": content[:middle], "flip": flipped, "deflate": deflate, "encrypt": encrypt}
+            entry.write_bytes(damaged.get(damage, b""))
         monkeypatch.setattr(runtime.compile, "_memory", {})
         again = compile_kernel(TACTIC, N, K)
         assert (again.ptx, again.smem_bytes) == (compiled.ptx, compiled.smem_bytes)
@@ -115,6 +120,10 @@ class TestPrepared:
             (bf16(0, K), {1: TACTIC}, "must not be empty"),
             (np.zeros((N, K)), {1: TACTIC}, "is a ndarray"),
             (bf16(N, K), {}, "at least one M"),
+            (bf16(N, K), [TACTIC], "must be a mapping from M to its tactic"),
+            (bf16(N, K).to_sparse(), {1: TACTIC}, "torch.sparse_coo, but must be packed row-major"),
+            (torch._neg_view(bf16(N, K)), {1: TACTIC}, "a lazily negated view"),
+            (bf16(N, K).to("meta"), {1: TACTIC}, "is on meta, but must be on a CUDA device or the CPU"),
             (bf16(N, K), {0: TACTIC}, "M = 0, but M must be an integer from 1 to 32"),
             (bf16(N, K), {33: TACTIC}, "M = 33"),
             (bf16(N, K), {"1": TACTIC}, "M = '1'"),
@@ -139,7 +148,7 @@ class TestPrepared:
             (bf16(8 * K + 1)[1:].view(8, K), bf16(8, N), None, "x starts at .* 32-byte aligned"),
             (bf16(8, K), bf16(8, N), bf16(N + 1), rf"bias has shape .* must be \[{N}\]"),
             (bf16(8, K), bf16(8, N), bf16(N + 1)[1:], "bias starts at .* 8-byte aligned"),
-            (bf16(8, K).to("meta"), bf16(8, N), None, "x is on meta, but must be on cpu"),
+            (bf16(8, K).to("meta"), bf16(8, N), None, "x is on meta, but must be on a CUDA device or the CPU"),
         ],
     )
     def test_run_rejects(self, x, out, bias, words):
@@ -170,6 +179,7 @@ class TestPrepared:
         (dict(x=bf16(8, K + 1)), "x has shape"),
         (dict(tactic=dataclasses.replace(TACTIC, token_tile=9)), "token_tile is 9"),
         (dict(weight=bf16(60, K)), "N = 60"),
+        (dict(bias="x", backend="interpreter"), "bias is a str"),
     ],
 )
 def test_matmul_rejects(arguments, words):

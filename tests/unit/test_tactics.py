@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -37,6 +38,17 @@ def test_an_illegal_tactic_says_why_in_one_sentence(tactic, problem, sentence):
     assert sentence in tactic.why_not(problem, H200)
     with pytest.raises(ValueError, match=str(tactic)):
         tactic.check(problem, H200)
+
+
+@pytest.mark.parametrize("stages", [2.0, "2", None, True])
+def test_a_field_that_is_no_integer_is_refused(stages):
+    with pytest.raises(ValueError, match=f"stages is {stages!r}, but must be an integer"):
+        WarpSplitKTactic(16, 8, 256, stages, 2)
+
+
+def test_numpy_integers_become_python_integers():
+    tactic = WarpSplitKTactic(*map(np.int64, (16, 8, 256, 2, 2)))
+    assert tactic == WarpSplitKTactic(16, 8, 256, 2, 2) and type(tactic.stages) is int
 
 
 def test_a_smaller_gpu_allows_fewer_stages():
