@@ -45,8 +45,6 @@ class Batch:
 def land(place: Place, copies: list[Copy]):
     """Writes the bytes of `copies`, issued at `place`, into shared memory, in the order of issue."""
     place.machine.changed()
-    if place.machine.races:
-        place.machine.races.landed(place, copies)
     start = 0
     while start < len(copies):
         stop = start + 1
@@ -55,6 +53,8 @@ def land(place: Place, copies: list[Copy]):
             stop += 1
         _land_run(place, copies[start:stop])
         start = stop
+    if place.machine.races:
+        place.machine.races.landed(place, copies)
 
 
 def _land_run(place, copies):

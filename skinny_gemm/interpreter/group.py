@@ -66,9 +66,10 @@ class Group(Place):
         lanes = self.active(mask, addresses)
         if lanes is None:
             return np.zeros((1, 1, 1), DTYPES[width])
+        words = self.read_shared(index, lanes, width)
         if self.machine.races:
             self.machine.races.access(self, index, addresses, width, mask, False)
-        return self.read_shared(index, lanes, width)
+        return words
 
     def read_shared(self, index, addresses, width):
         at = self.shared_index(index, addresses, width)
@@ -161,9 +162,9 @@ class Group(Place):
         chosen = self.active(used, addresses)
         if chosen is None:
             return (ops.ZERO,) * count
+        raw = self.read_shared(index, chosen, 16)
         if self.machine.races:
             self.machine.races.access(self, index, addresses, 16, used, False)
-        raw = self.read_shared(index, chosen, 16)
         out = []
         for matrix in range(count):
             tile = raw[:, :, 8 * matrix : 8 * matrix + 8]
@@ -277,7 +278,10 @@ class Group(Place):
 
     def init_barrier(self, index, addresses, count, mask):
         self.machine.changed()
-        self.shared_index(index, self.active(mask, addresses), 8)
+        active = self.active(mask, addresses)
+        if active is None:
+            return
+        self.shared_index(index, active, 8)
         self.check_poison(index, count, "the arrival count")
         if count.size > 1:
             raise BarrierError(f"Lanes initialise an mbarrier with different counts: {self.place_of(index, mask)}.")
@@ -290,17 +294,19 @@ class Group(Place):
             barrier.init(rows, count)
 
     def invalidate_barrier(self, index, addresses, mask):
+        if self.active(mask, addresses) is None:
+            return
         for barrier, rows, _ in self.barriers(index, addresses, mask):
             barrier.expected[rows] = 0
 
     def arrive(self, index, addresses, count, mask):
         """Arrives once or `count` times per active lane; the state is the phase before (CTAs, 1, 1) as uint64."""
         self.machine.changed()
+        times = int(count.reshape(-1)[0])
+        state, barriers = None, self.barriers(index, addresses, mask)
         if self.machine.races:
             self.machine.races.access(self, index, addresses, 8, mask, False)
-        times = int(count.reshape(-1)[0])
-        state = None
-        for barrier, rows, lanes in self.barriers(index, addresses, mask):
+        for barrier, rows, lanes in barriers:
             state = barrier.phase[rows].astype(np.uint64)[:, None, None]
             self.arrive_at(index, barrier, rows, lanes * times, mask)
         return state if state is not None and len(state) == len(self.rows) else np.zeros((1, 1, 1), np.uint64)

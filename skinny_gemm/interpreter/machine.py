@@ -20,6 +20,7 @@ from .races import Races
 
 #: Bytes that uninitialised memory and registers hold: BF16 and FP32 NaN, and an ordinary number (0.75).
 FILLS = (0xFF, 0x3F)
+ENDLESS = 1 << 17  #: blocks run one after the other with no effect on shared memory: a loop that spins
 
 
 @cache
@@ -47,6 +48,7 @@ class Machine:
         self.named: dict[int, NamedBarrier] = {}
         self.flying = []
         self.version = 0
+        self.idle, self.seen = 0, 0  # blocks run since `version` was last seen to change
         self.executed = 0  # warp instructions, twins not counted
         self.copied = 0  # bytes that cp.async has read
         self.trace = launch.trace
@@ -92,6 +94,18 @@ class Machine:
 
     def changed(self):
         self.version += 1
+
+    def turn(self, group, block):
+        """Counts a block; DeadlockError once the machine only spins."""
+        self.idle = self.idle + 1 if self.version == self.seen else 0
+        self.seen = self.version
+        if self.idle > ENDLESS:
+            ins = self.code[block.start]
+            cta = tuple(int(x) for x in self.ctas[int(group.rows[0]) // self.fills])
+            raise DeadlockError(
+                f"Endless loop: {ENDLESS} blocks ran without a change of shared memory or a barrier; "
+                f"CTA {cta} warps {group.warps.tolist()} are at {ins.text!r} (PTX line {ins.line})."
+            )
 
     def barrier(self, address, create=False):
         if create and address not in self.mbarriers:
@@ -168,6 +182,7 @@ class Machine:
                 self.changed()
                 return
             block = blocks[group.block]
+            self.turn(group, block)
             if block.waits:
                 if not self.wait(group, block):
                     return
@@ -234,6 +249,7 @@ class Machine:
                 stack.pop()
                 continue
             block = self.blocks[number]
+            self.turn(group, block)
             taken = self.program.masked(number)(group, registers, mask)
             self.executed += (block.stop - block.start) * self.warps_in(group, mask)
             if taken is None:

@@ -42,7 +42,7 @@ class Races:
     # Accesses: cells are numbered through all watched CTAs
 
     def access(self, place, index, addresses, width, mask, write):
-        """Checks and records an access by every warp of a place at (CTAs, warps, lanes) `addresses`."""
+        """Checks and records an access within bounds by every warp of a place; `addresses` (CTAs, warps, lanes)."""
         here, r = self.at(place)
         for i, w in enumerate(place.warps.tolist() if here.size else ()):
             cells = self.cells_of(here, r, i, addresses, width, mask)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from skinny_gemm import interpreter
+from skinny_gemm.interpreter import machine
 from tests.interpreter.programs import kernel, run
 
 SCHEDULES = ["in_order", *(f"adversarial({s})" for s in range(8))]
@@ -134,3 +135,27 @@ def test_a_deadlock_at_a_named_barrier_counts_the_missing_threads():
 def test_barriers_are_used_by_their_rules(body, message):
     with pytest.raises(interpreter.BarrierError, match=message):
         run(kernel(body, "out", shared=64), np.zeros(1, np.uint32))
+
+
+@pytest.mark.parametrize("schedule", ["in_order", "adversarial(1)"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        "SPIN: bra SPIN;",
+        "setp.eq.u32 %p1, %r0, 5; SPIN: @%p1 bra SPIN;",
+        """setp.eq.u32 %p1, %r0, 0; @%p1 mbarrier.init.shared.b64 [smem], 1; bar.sync 0;
+        SPIN: mbarrier.try_wait.parity.shared.b64 %p2, [smem], 1; bra SPIN;""",
+    ],
+)
+def test_an_endless_loop_is_reported(monkeypatch, body, schedule):
+    monkeypatch.setattr(machine, "ENDLESS", 500)
+    with pytest.raises(interpreter.DeadlockError, match=r"Endless loop: 500 blocks .* CTA \(0, 0, 0\).*PTX line \d+"):
+        run(kernel(body, "out", 64, shared=64), np.zeros(1, np.uint32), schedule=schedule)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES[:3])
+@pytest.mark.parametrize("kind", ["init", "inval"])
+def test_a_barrier_instruction_without_active_lanes_does_nothing(kind, schedule):
+    body = f"""setp.eq.u32 %p1, %r0, 0; setp.gt.u32 %p2, %r0, 64; @%p1 mbarrier.init.shared.b64 [smem], 64; bar.sync 0;
+        @%p2 mbarrier.{kind}.shared.b64 [smem]{', 1' * (kind == 'init')}; mbarrier.arrive.shared.b64 %rd5, [smem];"""
+    run(kernel(body, "out", 64, shared=64), np.zeros(1, np.uint32), schedule=schedule)

@@ -82,6 +82,18 @@ def test_every_dropped_wait_and_barrier_is_a_race_even_in_order(kind):
             gemm.run(dataclasses.replace(program, ptx=text), tactic, races=True)
 
 
+@pytest.mark.parametrize(
+    "access",
+    ["ld.shared.b32 %r9, [%r6];", "st.shared.b32 [%r6], %r0;", "cp.async.cg.shared.global [%r6], [%rd11], 16;",
+     "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r10, %r11, %r12, %r13}, [%r6];",
+     "mbarrier.arrive.shared.b64 %rd20, [%r6];"],
+)  # fmt: skip
+@pytest.mark.parametrize("offset", [-2048, 1 << 20])
+def test_an_access_out_of_bounds_is_no_race(access, offset):
+    with pytest.raises(interpreter.MemoryAccessError):
+        watch(f"add.s32 %r6, %r5, {offset}; {access} cp.async.wait_all;", threads=32)
+
+
 def test_only_watched_ctas_are_searched():
     body = "mov.u32 %r7, %ctaid.x; setp.eq.u32 %p3, %r7, 1; @%p3 st.shared.b32 [smem], %r7;"
     compiled_ = kernel(body, "out", 64, shared=64)
