@@ -99,3 +99,8 @@ def test_partials_mailbox_has_no_conflicts(output_tile, token_tile):
         feature, token = layout.reduce_unit(first + LANES, output_tile)
         for f in range(layout.FEATURES_PER_UNIT):
             assert banks.wavefronts(4 * layout.partial_word(feature + f, token, output_tile), 4) == 1
+
+
+def test_a_bank_is_the_word_modulo_32():
+    addresses = np.arange(0, 512)
+    assert (banks.bank(addresses) == addresses // 4 % 32).all()

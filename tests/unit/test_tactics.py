@@ -104,6 +104,12 @@ def test_the_footprint_counts_the_reservation(tactic):
     assert footprint.waves == -(-footprint.ctas // (132 * footprint.ctas_per_sm))
 
 
+def test_the_number_of_resident_ctas_has_a_limit_of_its_own():
+    few = dataclasses.replace(H200, ctas_per_sm=2)
+    tactic = WarpSplitKTactic(16, 8, 128, 2, 1)
+    assert tactic.footprint(PROBLEM, H200).ctas_per_sm > 2 == tactic.footprint(PROBLEM, few).ctas_per_sm
+
+
 def test_choices_are_the_values_of_legal_tactics():
     choices = WarpSplitKTactic.choices(GemmProblem(8, 48, 512), H200)
     assert choices["output_tile"] == (16,) and choices["stages"] == (2, 3, 4)
