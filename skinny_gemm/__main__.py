@@ -184,6 +184,8 @@ class _progress:
         return self.update
 
     def update(self, fraction: float) -> None:
+        if not sys.stderr.isatty():
+            return
         if self.bar is None:
             from rich.console import Console
             from rich.progress import Progress

@@ -127,6 +127,14 @@ def test_an_output_that_cannot_be_written_ends_in_words(redirection, status, wor
     assert run.returncode == status and words in run.stderr and run.stderr.count("\n") == bool(words)
 
 
+def test_progress_is_silent_where_stderr_is_no_terminal(capsys):
+    from skinny_gemm.__main__ import _progress
+
+    with _progress("interpreting") as report:
+        report(0.5)
+    assert capsys.readouterr() == ("", "")
+
+
 def test_inspect_reports_resources_and_opcodes(call):
     status, out, _ = call("inspect warp-splitk --n 64 --k 512 --tactic 16,8,128,2,1 --json")
     report = json.loads(out)
