@@ -253,6 +253,7 @@ def bench(
 ) -> None:
     """Measure on the GPU and record a campaign under data/campaigns."""
     from .bench.campaign import bench as measure
+    from .bench.records import load_campaign
 
     if (n is None) != (k is None):
         raise ValueError("--n and --k belong together: give both or neither")
@@ -278,7 +279,9 @@ def bench(
         resume=resume,
         seconds_budget=seconds,
     )
-    _show(as_json, {"campaign": folder.name, "folder": str(folder)}, f"recorded in {folder}")
+    complete = load_campaign(folder).complete
+    text = f"recorded in {folder}" if complete else f"incomplete: continue with --resume --out {folder}"
+    _show(as_json, {"campaign": folder.name, "folder": str(folder), "complete": complete}, text)
 
 
 @cli.command()
@@ -334,6 +337,9 @@ def main(arguments: list[str] | None = None) -> int:
     except (KeyboardInterrupt, click.Abort):
         print("interrupted", file=sys.stderr)
         return 130
+    except RuntimeError as error:  # the CUDA driver's, such as a lost context
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 1
     print(f"error: {' '.join(message.split())}", file=sys.stderr)
     return 2
 

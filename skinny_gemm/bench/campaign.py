@@ -146,12 +146,14 @@ def bench(
         raise ValueError("To resume, name the campaign's folder as out.")
     if seconds_budget is not None and not seconds_budget > 0:
         raise ValueError(f"The budget is {seconds_budget} seconds, but must be positive.")
-    device = devices.current()
-    if device is None:
-        raise ValueError("bench measures on a GPU, and no CUDA GPU is visible here.")
+    gpu = devices.current()
     shapes, ms = list(dict.fromkeys(shapes)), list(ms)
     names, absent = _peers(peers)
+    # Planned even without a GPU, so that what is wrong with the arguments is said first.
+    device = gpu or devices.get("h200")
     points, left_out = plan(kernel, shapes, ms, device, tactics, modes, names, bounds, weights)
+    if gpu is None:
+        raise ValueError("bench measures on a GPU, and no CUDA GPU is visible here.")
     if not points:
         raise ValueError(f"Nothing to measure: {left_out[0] if left_out else 'no shapes or no Ms given'}.")
     commit, dirty = git_commit()
