@@ -59,4 +59,7 @@ $(INSTALLED): $(MISSING)
 		--constraint requirements.lock torch 2>/dev/null \
 		|| echo "PyTorch's CPU index is out of reach: taking PyTorch from the default index"
 	$(BIN)/python -m pip install --disable-pip-version-check --constraint requirements.lock --editable '.[test]'
+	@# JupyterLab would open with a question about its news.
+	@mkdir -p .venv/share/jupyter/lab/settings && \
+		echo '{"@jupyterlab/apputils-extension:notification": {"fetchNews": "false"}}' > .venv/share/jupyter/lab/settings/overrides.json
 	@touch $@

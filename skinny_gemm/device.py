@@ -14,8 +14,9 @@ class Device:
     """One kind of GPU. `source` says of each fact and ceiling whether it is `measured`, `datasheet` or `queried`.
 
     Ceilings, by name: `hbm_read_tbs` (streaming read, 1e12 B/s), `copy_tbs` (device copy, bytes read plus written),
-    `bf16_tflops` (dense, FP32 accumulate); `hbm_peak_tbs` and `bf16_peak_tflops` are the vendor's numbers where the
-    former were measured. A ceiling that nobody measured or published is absent.
+    `bf16_tflops` (dense, FP32 accumulate; where measured, of `mma.sync`, which Hopper runs below its `wgmma` rate);
+    `hbm_peak_tbs` and `bf16_peak_tflops` are the vendor's numbers where the former were measured. A ceiling that nobody
+    measured or published is absent.
     """
 
     name: str

@@ -27,10 +27,10 @@ class Footprint:
     bytes_in_flight_per_sm: int  #: bytes of the ring buffers of the CTAs resident on the busiest SM
 
     def describe(self) -> str:
-        """One line for people: `224 CTAs, 2 per SM, 1 wave, 208 KB in flight per SM`."""
+        """One line for people: `224 CTAs, up to 2 per SM, 1 wave, 208 KB in flight per SM` (the busiest)."""
         waves = "1 wave" if self.waves == 1 else f"{self.waves} waves"
         in_flight = self.bytes_in_flight_per_sm >> 10
-        return f"{self.ctas} CTAs, {self.ctas_per_sm} per SM, {waves}, {in_flight} KB in flight per SM"
+        return f"{self.ctas} CTAs, up to {self.ctas_per_sm} per SM, {waves}, {in_flight} KB in flight per SM"
 
 
 class Tactic(ABC):

@@ -1,6 +1,7 @@
 """The command line, as its users run it: JSON with the promised keys; bad input is one line on stderr and status 2."""
 
 import json
+import shlex
 import subprocess
 import sys
 
@@ -126,7 +127,7 @@ def test_lack_of_memory_is_one_line_and_status_2(call, monkeypatch):
 
 @pytest.mark.parametrize(("redirection", "status", "words"), [(">&-", 0, ""), (">/dev/full", 2, "No space left")])
 def test_an_output_that_cannot_be_written_ends_in_words(redirection, status, words):
-    command = f"{sys.executable} -m skinny_gemm shapes {redirection}"
+    command = f"{shlex.quote(sys.executable)} -m skinny_gemm shapes {redirection}"
     run = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60)
     assert run.returncode == status and words in run.stderr and run.stderr.count("\n") == bool(words)
 
