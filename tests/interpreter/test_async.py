@@ -35,6 +35,19 @@ def test_an_unfinished_copy_is_not_visible():
             run(kernel(body, shared=512), data(), np.zeros(128, np.uint32))
 
 
+def test_adversaries_land_copies_both_early_and_late():
+    """Read without a wait, over bytes that were there before: which of the two is seen differs from seed to seed."""
+    body = ADDRESSES + """st.shared.v4.b32 [%r3], {%r0, %r0, %r0, %r0};
+    cp.async.cg.shared.global [%r3], [%rd11], 16;""" + STORE  # fmt: skip
+    source, seen = data(), set()
+    for seed in range(24):
+        out = np.zeros(128, np.uint32)
+        run(kernel(body, shared=512), source, out, schedule=f"adversarial({seed})")
+        late = np.repeat(np.arange(32, dtype=np.uint32), 4)
+        seen.add("early" if (out == source).all() else "late" if (out == late).all() else "mixed")
+    assert {"early", "late"} <= seen
+
+
 def test_predicates_hints_and_source_sizes():
     body = ADDRESSES + """mov.b64 %rd5, 0; setp.lt.u32 %p1, %r0, 20; mov.b32 %r8, 4;
     st.shared.v4.b32 [%r3], {%r0, %r0, %r0, %r0};
