@@ -146,14 +146,14 @@ class TacticControls(Explorer):
         """One control for each field of the kernel's tactic type, with the values that are legal for this problem."""
         with self.quietly():
             names = [field.name for field in fields(self.kind)]
+            try:
+                choices = self.kind.choices(self.problem, self.gpu)
+            except ValueError:  # no legal tactic; `why_not` says why
+                choices = {name: () for name in names}
             if self._built != self.kernel.value:
                 self.fields = {name: Choice(name, self._changed) for name in names}
                 self.tactic_row.children = list(self.fields.values())
                 self._built = self.kernel.value
-            try:
-                choices = self.kind.choices(self.problem, self.gpu)
-            except ValueError:  # no legal tactic; `_why_not` says why
-                choices = {name: () for name in names}
             for name, control in self.fields.items():
                 control.offer(choices[name])
 

@@ -8,6 +8,7 @@
 
 import json
 import re
+from abc import abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -235,6 +236,9 @@ class Another(Tactic):
     def why_not(self, problem, device):
         return "width and depth are the same" if self.width == self.depth else None
 
+    def grid(self, problem):
+        return self.width, 1, 1
+
     def footprint(self, problem, device):
         return Footprint((("tile", 0, 4096),), 4096, 128, self.width, 2, 1, 4096 * self.depth)
 
@@ -264,6 +268,18 @@ def test_a_second_kernel_appears_by_its_registry_entry_alone(monkeypatch):
     assert "no recorded data: another" in explorer.bandwidth.value
     explorer.kernel.value = "warp-splitk"
     assert set(explorer.fields) == {"output_tile", "token_tile", "k_tile", "stages", "b_loader_warps"}
+
+
+def test_a_kernel_that_cannot_be_made_is_told_and_leaves_the_controls(monkeypatch):
+    incomplete = type("Incomplete", (Another,), {"grid": abstractmethod(lambda self, problem: None)})
+    monkeypatch.setitem(tactics.KERNELS, "incomplete", incomplete)
+    explorer = TacticExplorer(FIXTURES)
+    before = explorer.tactic
+    explorer.kernel.value = "incomplete"
+    assert "abstract" in text(explorer.trouble) and "TypeError" in text(explorer.trouble)
+    assert {name: control.value for name, control in explorer.fields.items()} == vars(before)
+    explorer.kernel.value = "warp-splitk"
+    assert explorer.trouble.value == "" and explorer.tactic == before
 
 
 def test_a_few_choices_are_buttons_and_many_a_slider():
