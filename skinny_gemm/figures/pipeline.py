@@ -81,10 +81,11 @@ def spans(table: pd.DataFrame, regions: Sequence[tuple[str, int, int]]) -> pd.Da
                     open_span = [warp, what, -1, tile, -1, row.time, row.time + 1, row.line]
         close()
     frame = pd.DataFrame(found, columns=["warp", "what", "stage", "tile", "parity", "start", "end", "line"])
-    stages = frame[frame.what == "wait full"].drop_duplicates(["warp", "tile"]).set_index(["warp", "tile"]).stage
-    computing = frame.what == "compute"
-    keys = pd.MultiIndex.from_frame(frame.loc[computing, ["warp", "tile"]])
-    frame.loc[computing, "stage"] = stages.reindex(keys).fillna(-1).astype(int).to_numpy()
+    for what, teller in (("compute", "wait full"), ("issue", "in flight")):  # whose row of the same tile has the stage
+        stages = frame[frame.what == teller].drop_duplicates(["warp", "tile"]).set_index(["warp", "tile"]).stage
+        mine = frame.what == what
+        keys = pd.MultiIndex.from_frame(frame.loc[mine, ["warp", "tile"]])
+        frame.loc[mine, "stage"] = stages.reindex(keys).fillna(-1).astype(int).to_numpy()
     return frame.sort_values(["warp", "start"], ignore_index=True)
 
 

@@ -46,6 +46,12 @@ def test_every_warp_goes_through_the_ring_in_order(read):
             assert empty.parity.tolist() == [tile // STAGES - 1 & 1 for tile in range(STAGES, TILES)]
 
 
+def test_whoever_issues_or_computes_does_so_in_the_stage_of_its_tile(read):
+    spans, _, _ = read
+    busy = spans[spans.what.isin(["issue", "compute"])]
+    assert (busy.stage == busy.tile % STAGES).all() and (busy.tile >= 0).all()
+
+
 def test_nobody_computes_on_a_tile_before_it_has_landed(read):
     spans, _, _ = read
     for tile in range(TILES):
