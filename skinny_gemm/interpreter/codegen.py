@@ -147,7 +147,7 @@ class Generator:
             self.trace(ins)
 
     def handle(self, ins: Instruction, base: str):
-        if base in NO_EFFECT or (base == "bar" and ins.op[1] == "warp"):
+        if base in NO_EFFECT:
             return
         handler = getattr(self, "op_" + base, None)
         if handler is None:
@@ -611,6 +611,9 @@ class Generator:
                 raise ValueError
 
     def op_bar(self, ins, mods, operands):
+        if mods[0] == "warp":
+            self.out.append(f"g.warp_sync({self.mask})")
+            return
         if mods[0] != "arrive":
             raise ValueError
         number, count = operands

@@ -13,13 +13,13 @@ from .parser import Instruction
 HARMLESS = {
     "add", "sub", "mul", "mad", "fma", "div", "rem", "min", "max", "and", "or", "xor", "not", "neg", "abs", "shl",
     "shr", "setp", "selp", "mov", "cvt", "cvta", "popc", "shfl", "vote", "elect", "ldmatrix", "mma", "ld", "bra",
-    "createpolicy", "fence", "bar", "griddepcontrol",
+    "createpolicy", "fence", "griddepcontrol",
 }  # fmt: skip
 
 
 def changes_shared(ins: Instruction) -> bool:
     """Whether shared memory may differ after `ins`."""
-    return ins.op[0] not in HARMLESS or (ins.op[0] == "bar" and ins.op[1] != "warp")
+    return ins.op[0] not in HARMLESS
 
 
 class Run:

@@ -315,6 +315,11 @@ class Group(Place):
         for barrier, rows, lanes in self.barriers(index, addresses, mask):
             barrier.expect(rows, lanes * int(count.reshape(-1)[0]))
 
+    def warp_sync(self, mask):
+        """`bar.warp.sync`: lanes run in step anyway, but only this orders what they did for one another."""
+        if self.machine.races and mask is None:
+            self.machine.races.synchronized(self)
+
     def bar_arrive(self, index, number, count, mask):
         self.machine.changed()
         barrier = self.machine.named_barrier(int(number[0, 0, 0]))

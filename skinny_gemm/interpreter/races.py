@@ -4,14 +4,21 @@ Agents are the CTA's warps and, for each warp, its asynchronous copies: a copy b
 before nothing until its mbarrier or `wait_group` completes. Clocks travel through mbarriers and named barriers. The
 words of an mbarrier are memory too: its initialisation must be ordered before every use.
 
-All CTAs run the same program, so a few of them (`rows`, of a chunk) stand for all. Lanes of one warp count as ordered.
+Lanes of one warp run in step and are not checked against each other. But what one lane releases at a barrier covers the
+accesses of the others only up to the warp's last `bar.warp.sync`: an elected lane must not free a stage that the others
+may still be reading.
+
+All CTAs run the same program, so a few of them (`rows`, of a chunk) stand for all.
 """
 
 import numpy as np
 
+from .barriers import NamedBarrier
 from .errors import RaceError
 from .parser import SHARED_BASE
 
+LANE_BITS = np.uint32(1) << np.arange(32, dtype=np.uint32)
+ALL_LANES = np.uint32(0xFFFFFFFF)
 WORD = 4  #: bytes of a cell; coarser cells report neighbours that merely share one
 
 
@@ -24,6 +31,8 @@ class Races:
         self.row[rows] = np.arange(n)
         self.clock = np.zeros((n, self.count, agents), np.int32)  # [r, w]: what warp w knows of every agent
         self.clock[:, np.arange(self.count), np.arange(self.count)] = 1
+        self.common = np.zeros_like(self.clock)  # what any one lane of a warp may release, for all of them
+        self.lanes = np.zeros((n, self.count), np.uint32)  # bits of those that accessed shared memory since
         self.ticks = np.zeros((n, self.count), np.int32)  # completed groups of copies that each warp has issued
         self.cells = -(-machine.shared_end // WORD)  # of one CTA
         self.write_agent = np.zeros(n * self.cells, np.int16)
@@ -47,6 +56,7 @@ class Races:
         for i, w in enumerate(place.warps.tolist() if here.size else ()):
             cells = self.cells_of(here, r, i, addresses, width, mask)
             rows = cells // self.cells
+            self.lanes[r, w] |= active_lanes(here, i, mask)
             self.check(index, rows, cells, w, self.clock[:, w], write)
             time = self.clock[rows, w, w]
             if write:
@@ -145,13 +155,21 @@ class Races:
         here, r = self.at(place)
         joined, _ = self.clocks_of(barrier)
         for i, w in enumerate(place.warps if here.size else ()):
-            rows = r
-            if mask is not None:
-                part = mask[here if mask.shape[0] > 1 else slice(0, 1), i if mask.shape[1] > 1 else 0]
-                rows = r[np.broadcast_to(part.any(axis=-1), r.shape)]
-            joined[rows] = np.maximum(joined[rows], self.clock[rows, w])
+            lanes = np.broadcast_to(active_lanes(here, i, mask), r.shape)
+            rows, lanes = r[lanes > 0], lanes[lanes > 0]
+            alone = (self.lanes[rows, w] & ~lanes) == 0  # no other lane did anything that this must order
+            known = np.where(alone[:, None], self.clock[rows, w], self.common[rows, w])
+            joined[rows] = np.maximum(joined[rows], known)
             self.clock[rows, w, w] += 1
         self.complete(barrier, opened)
+
+    def synchronized(self, place):
+        """The lanes of each warp of a place have met: each of them may now release what all have done."""
+        _, r = self.at(place)
+        for w in place.warps if r.size else ():
+            self.common[r, w] = self.clock[r, w]
+            self.clock[r, w, w] += 1
+            self.lanes[r, w] = 0
 
     def release_copies(self, place, barrier, ticks, opened):
         """The copies of a place up to `ticks` are done and arrive at a barrier."""
@@ -173,3 +191,14 @@ class Races:
         _, handed = self.clocks_of(barrier)
         for w in place.warps if r.size else ():
             self.clock[r, w] = np.maximum(self.clock[r, w], handed[r])
+            self.common[r, w] = np.maximum(self.common[r, w], handed[r])
+        if isinstance(barrier, NamedBarrier):
+            self.synchronized(place)
+
+
+def active_lanes(here, i, mask):
+    """Bits of the active lanes of warp number `i` of a place, per watched CTA (or one number for all)."""
+    if mask is None:
+        return ALL_LANES
+    part = mask[here if mask.shape[0] > 1 else slice(0, 1), i if mask.shape[1] > 1 else 0]
+    return (np.broadcast_to(part, (len(part), 32)) * LANE_BITS).sum(axis=-1, dtype=np.uint32)

@@ -119,6 +119,7 @@ def compiled(n, k, tactic):
 WAIT = re.compile(r"\{\s*\.reg \.pred\s+P1;\s*LAB_WAIT:\s*mbarrier\.try_wait[^}]*\}")
 WAIT_LINE = re.compile(r"(mbarrier\.try_wait\.parity\.shared\.b64 P1, \[%r\d+\], )([01])(,)")
 MUTATIONS = {
+    "warp sync": re.compile(r"bar\.warp\.sync[^;]*;"),
     "wait": WAIT,
     "parity": WAIT_LINE,
     "arrive": re.compile(r"mbarrier\.arrive\.shared\.b64 [^;]*;"),

@@ -13,6 +13,10 @@ ADDRESSES = """shr.u32 %r1, %r0, 5; and.b32 %r2, %r0, 31; mov.b32 %r3, smem; shl
 COPY = "cp.async.cg.shared.global [%r5], [%rd11], 16;"
 WRITE, READ = "st.shared.b32 [%r5], %r0;", "ld.shared.b32 %r9, [%r5];"
 
+BARRIERS = """setp.eq.u32 %p5, %r0, 0; setp.eq.u32 %p4, %r2, 0; @%p5 mbarrier.init.shared.b64 [smem+520], 1;
+    bar.sync 0;"""
+WAIT = "TRY: mbarrier.try_wait.parity.shared.b64 %p6, [smem+520], 0; @!%p6 bra TRY;"
+
 
 def watch(body, threads=64, schedule="in_order"):
     source, out = np.zeros(128, np.uint32), np.zeros(1, np.uint32)
@@ -30,8 +34,14 @@ RACES = {
     "copy over a read": f"@%p1 {READ} @%p2 {COPY} cp.async.wait_all;",
     "use of a barrier that is being initialised": """@%p1 bra USE; mbarrier.init.shared.b64 [smem+512], 64; USE:
         mbarrier.arrive.shared.b64 %rd20, [smem+512];""",
+    "elected arrival without a warp sync": f"""{BARRIERS} @%p2 bra LOAD; {READ} setp.eq.u32 %p3, %r2, 0;
+        @%p3 mbarrier.arrive.shared.b64 %rd20, [smem+520]; bra END; LOAD: {WAIT} {WRITE} END: ret;""",
 }
 ORDERED = {
+    "elected arrival after a warp sync": f"""{BARRIERS} @%p2 bra LOAD; {READ} setp.eq.u32 %p3, %r2, 0;
+        bar.warp.sync -1; @%p3 mbarrier.arrive.shared.b64 %rd20, [smem+520]; bra END; LOAD: {WAIT} {WRITE} END: ret;""",
+    "elected arrival of the only lane that read": f"""{BARRIERS} @%p2 bra LOAD; setp.eq.u32 %p3, %r2, 0; @%p3 {READ}
+        @%p3 mbarrier.arrive.shared.b64 %rd20, [smem+520]; bra END; LOAD: {WAIT} @%p4 {WRITE} END: ret;""",
     "read of one's own write": f"@%p2 {WRITE} @%p2 {READ} @%p2 {WRITE}",
     "barrier between": f"@%p2 {WRITE} bar.sync 0; @%p1 {READ} bar.sync 0; @%p2 {WRITE}",
     "reads only": READ + READ,
@@ -71,7 +81,7 @@ def test_the_shipped_kernel_has_no_race(case, schedule):
     Gemm(9, *case[:2]).run(program, tactic, races=True, schedule=schedule, preceding=("x",))
 
 
-@pytest.mark.parametrize("kind", ["wait", "parity", "named barrier", "CTA barrier"])
+@pytest.mark.parametrize("kind", ["wait", "parity", "named barrier", "CTA barrier", "warp sync"])
 def test_every_dropped_wait_and_barrier_is_a_race_even_in_order(kind):
     program, tactic = compiled(*SMALL)
     gemm = Gemm(7, *SMALL[:2])
