@@ -55,8 +55,8 @@ def one_line(facts: Mapping[str, Any]) -> str:
     """The footer: device, source and campaign, kernel and tactic, shape, commit, as far as known."""
     source = [facts.get("source"), facts.get("launches")]
     if "campaign" in facts:
-        others = facts.get("other_campaigns", ())
-        source.append(f"campaign {facts['campaign']}" + (f" and {len(others)} more" if others else ""))
+        others = len(facts.get("campaigns", ())) - 1
+        source.append(f"campaign {facts['campaign']}" + (f" and {others} more" if others > 0 else ""))
     if facts.get("live_points") and facts["source"] != "live":
         source.append(f"{facts['live_points']} live points")
     kernel = " ".join(str(facts[name]) for name in ("kernel", "tactic") if name in facts)

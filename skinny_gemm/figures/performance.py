@@ -1,7 +1,7 @@
 """How fast: bandwidth against M, and the roofline, from records of `bench.records`.
 
 Both take a table with one row per measurement: kernel, tactic, m, median_us, low_us, high_us, bytes, and `live` (True
-for a point measured in this session). Live points are hollow, recorded ones filled; they never share a line.
+for a point measured on this machine, just now). Live points are hollow, recorded ones filled; they never share a line.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -49,7 +49,7 @@ def bandwidth(
     fig = style.figure(6.6, 4.3, theme)
     top = max([row.tbs for row in [*recorded, *rivals, *live]] + [*ceilings.values()], default=1.0) * 1.08
     biggest = max([32, m, *(row.m for row in rows)])
-    panel = Panel(fig, 0.55, 0.85, 4.55, 2.85, theme, x=(-0.15, np.log2(biggest) + 0.15), y=(0, top))
+    panel = Panel(fig, 0.55, 0.85, 4.1, 2.85, theme, x=(-0.15, np.log2(biggest) + 0.15), y=(0, top))
     panel.title("bandwidth, TB/s")
     ms = [2**i for i in range(int(np.log2(biggest)) + 1)]
     panel.ticks("x", np.log2(ms), ms, "M, tokens")

@@ -10,8 +10,7 @@ from dataclasses import dataclass, fields
 import matplotlib
 from matplotlib.figure import Figure
 
-SMALL, TEXT, TITLE = 9.5, 11.0, 12.5  #: points; at 10 inches of width they read from the back of a room
-FOOTER_INCHES = 0.3  #: every figure keeps this much free at the bottom
+SMALL, TEXT, TITLE, FOOTER = 9.5, 11.0, 12.5, 8.5  #: points; at 10 inches of width they read from the back of a room
 DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)), (0, (7, 2)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 HATCHES = ("", "///", "..", "xx", "\\\\", "++", "oo", "--")
@@ -77,12 +76,22 @@ def figure(width: float, height: float, theme: Theme = LIGHT) -> Figure:
 
 
 def set_footer(fig: Figure, text: str) -> None:
-    """Writes (or replaces) the one-line footer; `""` removes it."""
+    """Writes (or replaces) the footer `text`, of parts joined by "  |  ", in one or two lines; `""` removes it."""
     for old in [t for t in fig.texts if t.get_gid() == "footer"]:
         old.remove()
     if text:
         paper = matplotlib.colors.to_hex(fig.get_facecolor())
         color = DARK.muted if paper == DARK.paper else LIGHT.muted
         width, height = fig.get_size_inches()
-        size = min(8.5, 0.96 * 72 * width / (0.52 * len(text)))  # a character is 0.52 em wide on average
-        fig.text(0.012, 0.08 / height, text, fontsize=size, color=color, ha="left", va="bottom", gid="footer")
+        room = 0.96 * 72 * width / (0.55 * FOOTER)  # characters; one is 0.55 em wide on average
+        lines = [text] if len(text) <= room else _halves(text)
+        size = FOOTER * min(1, room / max(map(len, lines)))
+        look = dict(fontsize=size, color=color, ha="left", va="bottom", linespacing=1.1, gid="footer")
+        fig.text(0.012, 0.06 / height, "\n".join(lines), **look)
+
+
+def _halves(text: str) -> list[str]:
+    """`text` broken at the "  |  " that leaves the shortest lines."""
+    parts = text.split("  |  ")
+    breaks = [["  |  ".join(parts[:i]), "  |  ".join(parts[i:])] for i in range(1, len(parts))]
+    return min(breaks, key=lambda lines: max(map(len, lines)), default=[text])

@@ -15,11 +15,13 @@ from matplotlib.figure import Figure
 from ..bench import records
 from ..device import Device
 from ..problem import GemmProblem
-from ..tactics import Tactic
+from ..tactics import Tactic, tactic_type
 from . import performance, resources
 from .export import provenance
 
-_MEMORY = {"hbm_read_tbs": "HBM read", "l2_read_tbs": "L2 read"}
+_MEMORY = {"hbm_read_tbs": ("HBM", "read"), "l2_read_tbs": ("L2", "read")}  #: ceilings: of what, measured how
+_COMPUTE = {"bf16_tflops": ("BF16", "mma")}
+_BOUNDS = {"stream": "stream bound", "dependency-floor": "dependency floor"}
 
 
 def recorded(table: pd.DataFrame, n: int, k: int, device: str, mode: str) -> pd.DataFrame:
@@ -33,6 +35,10 @@ def recorded(table: pd.DataFrame, n: int, k: int, device: str, mode: str) -> pd.
 def used(table: pd.DataFrame, campaigns: Mapping[str, records.Campaign]) -> tuple[records.Campaign, ...]:
     """The campaigns that `table`'s recorded rows come from, the one with most of them first."""
     return tuple(campaigns[name] for name in table.campaign[~table.live].value_counts().index)
+
+
+def _commit(campaign: records.Campaign) -> str:
+    return campaign.commit[:8] + ("+" if campaign.dirty else "")
 
 
 @dataclass(frozen=True)
@@ -49,8 +55,11 @@ class TacticView:
 
     @property
     def campaign(self) -> records.Campaign | None:
-        """The campaign with most of the points; its ceilings are drawn."""
-        return self.campaigns[0] if self.campaigns else None
+        """The campaign of the selected tactic's points, or of most points where it has none; its ceilings are drawn."""
+        t = self.table
+        names = t.campaign[(t.kernel == self.kernel) & (t.tactic == str(self.tactic)) & ~t.live].value_counts().index
+        mine = [campaign for campaign in self.campaigns if len(names) and campaign.id == names[0]]
+        return next(iter([*mine, *self.campaigns]), None)
 
     def smem(self) -> Figure:
         """Shared memory of an SM; the tactic must be legal."""
@@ -66,8 +75,8 @@ class TacticView:
     def roofline(self) -> Figure:
         """Roofline, the problem's intensity marked."""
         ceilings = self._ceilings()
-        memory = {label: ceilings[name] for name, label in _MEMORY.items() if name in ceilings}
-        compute = {"BF16 mma": ceilings["bf16_tflops"]} if "bf16_tflops" in ceilings else {}
+        memory = {self._ceiling(name): ceilings[name] for name in _MEMORY if name in ceilings}
+        compute = {self._ceiling(name): ceilings[name] for name in _COMPUTE if name in ceilings}
         arguments = self.table, self.kernel, records.PEERS, str(self.tactic), self.problem, memory, compute
         return performance.roofline(*arguments)
 
@@ -105,26 +114,35 @@ class TacticView:
         campaign = self.campaign
         if campaign is None:
             return provenance("live" if live else "model", device=self.device.title, **facts)
-        others = [other.id for other in self.campaigns[1:]] or None
-        facts |= dict(campaign=campaign.id, other_campaigns=others, date=campaign.date, command=campaign.command)
-        commit = campaign.commit[:8] + ("+" if campaign.dirty else "")
-        return provenance("recorded", device=campaign.gpu, commit=commit, driver=campaign.driver, **facts)
+        facts |= dict(campaign=campaign.id, date=campaign.date, command=campaign.command)
+        facts["campaigns"] = {each.id: _commit(each) for each in self.campaigns}
+        return provenance("recorded", device=campaign.gpu, commit=_commit(campaign), driver=campaign.driver, **facts)
 
     def status(self) -> str:
         """One line for people: where the times on screen come from."""
         live = int(self.table.live.sum())
         also = f"  |  hollow points: {live} measured live on this machine" if live else ""
-        if self.campaign is None:
+        c = self.campaign
+        if c is None:
             p = self.problem
-            command = f"python -m skinny_gemm bench {self.kernel} --n {p.n} --k {p.k}"
+            record = f"; on a GPU, record some with python -m skinny_gemm bench {self.kernel} --n {p.n} --k {p.k}"
             return (
                 f"no recorded data for {p.n}x{p.k} on {self.device.title} ({self.mode} launches): the ceilings are the "
-                f"catalogue's; on a GPU, record some with {command}{also}"
+                f"catalogue's{record if self._possible() else ''}{also}"
             )
-        c, dirty = self.campaign, " with uncommitted changes" if self.campaign.dirty else ""
-        names = ", ".join(campaign.id for campaign in self.campaigns)
-        plural = "s" if len(self.campaigns) > 1 else ""
-        return f"recorded  |  {c.gpu}  |  campaign{plural} {names}  |  commit {c.commit[:8]}{dirty}{also}"
+        named = [
+            f"campaign {each.id}  |  commit {each.commit[:8]}{' with uncommitted changes' if each.dirty else ''}"
+            for each in (c, *(each for each in self.campaigns if each is not c))
+        ]
+        return f"recorded  |  {c.gpu}  |  {'  and  '.join(named)}{also}"
+
+    def _possible(self) -> bool:
+        """Whether some tactic takes the weight, be it for one token."""
+        try:
+            tactic_type(self.kernel).default(GemmProblem(1, self.problem.n, self.problem.k), self.device)
+        except ValueError:
+            return False
+        return True
 
     def _facts(self) -> dict:
         p = self.problem
@@ -134,18 +152,27 @@ class TacticView:
         """Those measured with the points on screen, before the catalogue's."""
         return {**self.device.ceilings, **(self.campaign.ceilings if self.campaign else {})}
 
+    def _datasheet(self, name: str) -> bool:
+        """Whether that ceiling was not measured, but is the datasheet's."""
+        measured = self.campaign is not None and name in self.campaign.ceilings
+        return not measured and self.device.source.get(name) == "datasheet"
+
+    def _ceiling(self, name: str) -> str:
+        """What a ceiling is called: `HBM read` where it was measured, else `HBM datasheet`."""
+        what, how = (_MEMORY | _COMPUTE)[name]
+        return f"{what} {'datasheet' if self._datasheet(name) else how}"
+
     def _limits(self) -> dict[str, float]:
         """The horizontal lines of the bandwidth chart, TB/s: the HBM ceiling and the bounds of this weight."""
         lines = {}
         if tbs := self._ceilings().get("hbm_read_tbs"):
-            measured = self.campaign is not None and "hbm_read_tbs" in self.campaign.ceilings
-            datasheet = not measured and self.device.source.get("hbm_read_tbs") == "datasheet"
-            lines[f"HBM {'datasheet' if datasheet else 'read'} {tbs:.3g}"] = tbs
+            how = "" if self._datasheet("hbm_read_tbs") else " (isolated)"  # chained streams overlap their tails
+            lines[f"{self._ceiling('hbm_read_tbs')} {tbs:.3g}{how}"] = tbs
         for bound in records.BOUNDS:
             times = self.table.median_us[self.table.kernel == bound]
             tbs = self.problem.weight_bytes / times.min() * 1e-6 if len(times) else None
             if tbs and tbs < 1.1 * max(lines.values(), default=0):  # a bound far above the rest would squeeze it
-                lines[f"{bound} bound"] = tbs
+                lines[_BOUNDS[bound]] = tbs
         return lines
 
 

@@ -22,6 +22,7 @@ from skinny_gemm.explore import TacticExplorer, controls, shown
 from skinny_gemm.figures import performance, views
 from skinny_gemm.problem import GemmProblem
 from skinny_gemm.tactics import Footprint, Tactic
+from tests.figures.reading import texts
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 H200 = device.get("h200")
@@ -71,6 +72,7 @@ def test_a_shape_that_no_tactic_takes_says_why_and_recovers(explorer, n, k, why)
     explorer.model.value = None
     explorer.n.value, explorer.k.value = n, k
     assert explorer.trouble.value == ""
+    assert "no recorded data" in text(explorer.status) and "bench" not in text(explorer.status)
     explorer.default_button.click()
     assert why in text(explorer.trouble)
     explorer.n.value, explorer.k.value = 3584, 7168
@@ -88,6 +90,8 @@ def test_no_recorded_data_is_said_plainly(explorer):
     assert "no recorded data: warp-splitk, 3584x7168" in explorer.bandwidth.value
     assert text(explorer.status).startswith("no recorded data for 3584x7168 on NVIDIA B200")
     assert "HBM datasheet 7.7" in explorer.bandwidth.value
+    assert "HBM datasheet 7.7 TB/s" in explorer.roofline.value and "BF16 datasheet 2250" in explorer.roofline.value
+    assert "bench warp-splitk --n 3584 --k 7168" in text(explorer.status)
     explorer.best_button.click()
     assert "No chained record of warp-splitk" in text(explorer.trouble)
 
@@ -322,7 +326,23 @@ def test_points_of_several_campaigns_are_the_newest_and_all_are_named(tmp_path):
     table = explorer.view.table
     assert set(table.campaign[table.kernel == "cublas"]) == {"zlater"}
     assert set(table.campaign[table.kernel == "warp-splitk"]) == {"synthetic"}
-    assert "campaigns synthetic, zlater" in text(explorer.status)
+    assert re.search("campaign synthetic.*commit 0+  and  campaign zlater.*commit 0+", text(explorer.status))
     facts = explorer.view.provenance()
-    assert facts["campaign"] == "synthetic" and facts["other_campaigns"] == ["zlater"]
+    assert facts["campaign"] == "synthetic" and facts["campaigns"] == {"synthetic": "00000000", "zlater": "00000000"}
     assert "campaign synthetic and 1 more" in explorer.bandwidth.value
+
+
+def test_the_footer_names_the_campaign_of_the_selected_tactic(explorer):
+    """Even where most points are another campaign's."""
+    from dataclasses import replace
+
+    view, tactic = explorer.view, str(explorer.tactic)
+    earlier = view.campaigns[0]
+    later = replace(earlier, id="later", commit="f" * 40, ceilings={"hbm_read_tbs": 4.25})
+    table = view.table.assign(campaign=view.table.campaign.mask(view.table.tactic == tactic, "later"))
+    mixed = replace(view, table=table, campaigns=(earlier, later))
+    facts = mixed.provenance()
+    assert (facts["campaign"], facts["commit"]) == ("later", "ffffffff")
+    assert facts["campaigns"] == {"synthetic": "00000000", "later": "ffffffff"}
+    assert "HBM read 4.25 (isolated)" in texts(mixed.bandwidth())
+    assert replace(mixed, tactic=replace(view.tactic, stages=2)).provenance()["campaign"] == "synthetic"

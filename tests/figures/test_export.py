@@ -61,7 +61,9 @@ def test_provenance_is_in_every_file_and_text_stays_text(tmp_path):
     assert json.loads(paths[".json"].read_text()) == FACTS
     pd.testing.assert_frame_equal(pd.read_csv(paths[".csv"]), DATA)
     svg = paths[".svg"].read_text()
-    assert f">{FOOTER}</text>" in svg and ">a title that stays text</text>" in svg
+    above, below = FOOTER.split("  |  warp-splitk")
+    assert f">{above}</text>" in svg and f">warp-splitk{below}</text>" in svg, "two lines where one is too long"
+    assert ">a title that stays text</text>" in svg
     assert "2026-12-01" in svg.split("</metadata>")[0]
     image = Image.open(paths[".png"])
     assert json.loads(image.info["Description"]) == FACTS
