@@ -122,7 +122,7 @@ def caught(kernel, tactic, gemm, expected, text, seeds=12):
     return None
 
 
-@pytest.mark.parametrize("kind", sorted(MUTATIONS.keys() - {"warp sync"}))  # lanes run in step: only clocks miss that one
+@pytest.mark.parametrize("kind", [kind for kind in MUTATIONS if kind != "warp sync"])  # that one only clocks notice
 def test_no_synchronisation_can_be_dropped_unnoticed(kind):
     kernel, tactic = compiled(*SMALL)
     gemm = Gemm(7, *SMALL[:2])
