@@ -90,7 +90,7 @@ def bandwidth(
     if missing:
         panel.note(0.5, 0.45, missing, theme.ink, size=style.TEXT, weight="bold")
     elif recorded and not chosen:
-        panel.note(0.5, 0.06, "the selected tactic was not recorded", va="bottom", weight="bold")
+        panel.note(0.5, 0.3, "the selected tactic was not recorded", va="bottom", weight="bold")
     return fig
 
 
