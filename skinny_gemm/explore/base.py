@@ -91,7 +91,7 @@ class Explorer(widgets.VBox):
         from IPython.display import HTML, display
 
         display(self._repr_mimebundle_(), raw=True)
-        pictures = "".join(picture.value for picture in _pictures(self))
+        pictures = "".join(picture.value for picture in _pictures(self) if not picture.hidden)
         display(HTML(f'{_STATIC}<div class="sg-static">{pictures}</div>'))
 
     def draw(self) -> None:
@@ -136,7 +136,11 @@ class Explorer(widgets.VBox):
         return [path for stem, parts in self.figures().items() for path in export(*parts, folder / stem)]
 
     def _export_and_tell(self) -> None:
-        paths = self.export()
+        try:
+            paths = self.export()
+        except Exception as error:
+            self.exported.value = f"nothing written: {html.escape(str(error) or type(error).__name__)}"
+            raise
         stems = dict.fromkeys(relative(path.with_suffix("")) for path in paths)
         kinds = ", ".join(dict.fromkeys(path.suffix for path in paths))
         self.exported.value = f"wrote {kinds} of " + ", ".join(f"<code>{html.escape(s)}</code>" for s in stems)
@@ -146,9 +150,12 @@ class Explorer(widgets.VBox):
             self.redraw()
 
 
-#: JupyterLab shows the widget instead; a page that only holds what was drawn has no #main.
+_ARROW = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 18 18'%3E%3Cpath fill='%23bbb' "
+#: JupyterLab shows the widget instead; a page that only holds what was drawn has no #main. The dark theme's dropdown
+#: gets an arrow that is not dark, and what an earlier run left is pale.
 _STATIC = (
-    "<style>#main .sg-static{display:none}</style>"
+    "<style>#main .sg-static{display:none}.sg-stale{opacity:.4}[data-jp-theme-light=false] .widget-dropdown>select"
+    f"{{background-image:url(\"{_ARROW}d='M5 7l4 4 4-4z'/%3E%3C/svg%3E\")!important}}</style>"
     '<p class="sg-static"><i>The controls need a kernel: open this notebook with <code>make lab</code>.</i></p>'
 )
 
@@ -167,12 +174,21 @@ class Picture(widgets.HTML):
 
     def show(self, key: object, draw: Callable[[], Figure], provenance: dict) -> None:
         """Shows what `draw` returns, unless it and `provenance` depend on `key` alone and that is what it was."""
+        self.layout.visibility = "visible"
         if self._key is None or key != self._key:
             self.value = inline_svg(draw(), provenance, salt=self.model_id)
             self._key = key
 
     def clear(self) -> None:
         self.value, self._key = "", None
+
+    @property
+    def hidden(self) -> bool:
+        return self.layout.visibility == "hidden"
+
+    def hide(self) -> None:
+        """Takes the picture away and keeps its place, so that what is below stays where it is, until `show`."""
+        self.layout.visibility = "hidden"
 
 
 def rows_layout() -> widgets.Layout:

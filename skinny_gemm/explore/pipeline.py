@@ -13,6 +13,7 @@ from . import running
 from .base import Explorer, Picture, choice, slider, toggles
 
 OUTPUT_TILE, TOKEN_TILE, M = 16, 8, 8  #: one CTA, one token tile: the pipeline is along K
+MAX_STAGES = 8
 SEEDS = 9  #: of adversarial schedules on offer
 
 
@@ -20,12 +21,12 @@ class PipelineExplorer(Explorer):
     """Stages, k_tile and loaders; the schedule; and a cursor that steps from event to event, forward and back."""
 
     def __init__(self):
-        self.k = choice("K", [512, 1024, 2048, 4096], 2048, "240px")
+        self.k = choice("K", [1024, 2048, 4096], 2048, "240px")
         self.k_tile = toggles("k_tile", [128, 256], 256)
-        self.stages = slider("stages", 1, 8, 3, "260px")
+        self.stages = slider("stages", 2, MAX_STAGES, 3, "260px")
         self.loaders = toggles("b_loader_warps", [1, 2], 1)
         schedules = ["in_order", *[f"adversarial({seed})" for seed in range(SEEDS)]]
-        self.schedule = choice("schedule", schedules, "in_order", "300px")
+        self.schedule = choice("schedule", schedules, "in_order", "420px")
         self.view = toggles("show", ["whole run", "around the cursor"], "whole run")
         self.time = slider("time", 0, 1, 0, "460px")
         self.back = widgets.Button(description="◀ Back", tooltip="to the event before")
@@ -60,7 +61,14 @@ class PipelineExplorer(Explorer):
             self.time.value = later[0] if later else earlier[-1]
 
     def draw(self) -> None:
-        self._run()
+        with self.quietly():  # a ring has no more stages than there are tiles
+            self.stages.max = min(MAX_STAGES, self.k.value // self.k_tile.value)
+        try:
+            self._run()
+        except Exception:  # an earlier run would pass for this one
+            self.picture.clear()
+            self.doing.value = ""
+            raise
         key = self._shown, self.time.value, self.view.value
         self.picture.show(key, self._figure, self._facts)
         self.doing.value = self._table()
@@ -68,8 +76,10 @@ class PipelineExplorer(Explorer):
     def figures(self):
         self._run()
         t = self.tactic
-        stem = f"pipeline-{t.k_tile}x{t.stages}-{self.k.value}"
-        return {stem: (self._figure(), self.spans, self._facts)}
+        schedule = self.schedule.value.replace("(", "-").rstrip(")")
+        stem = f"pipeline-{t.k_tile}x{t.stages}x{t.b_loader_warps}-{self.k.value}-{schedule}-t{self.time.value}"
+        facts = self._facts | dict(time=self.time.value, shown=self.view.value)
+        return {stem: (self._figure(), self.spans, facts)}
 
     def _run(self) -> None:
         """Runs and reads the trace if what to run has changed."""

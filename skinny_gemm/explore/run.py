@@ -30,18 +30,32 @@ class RunExplorer(TacticControls):
         self.progress = widgets.FloatProgress(min=0, max=1, layout=widgets.Layout(width="240px", visibility="hidden"))
         self.smem, self.histogram = Picture(), Picture()
         self.facts, self.sass = widgets.HTML(), widgets.HTML()
-        self.outcome = None  #: (tactic, problem, Run, its provenance, that of its resources) of the latest run
+        self.heading = widgets.HTML()
+        self.last = widgets.VBox([self.facts, self.histogram, self.sass])
+        self.outcome = None  #: (tactic, problem, Run, its provenance, that of its resources, GPU) of the latest run
         self.build(gpu.name if gpu and gpu.name in devices.names() else device, projection, [self.backend])
         self.rows[2] += (self.run_button, self.progress)
-        super().__init__(self.rows, [self.smem, self.facts, self.histogram, self.sass], self.watched)
+        super().__init__(self.rows, [self.smem, self.heading, self.last], self.watched)
 
     def draw(self) -> None:
-        if self.legality():
+        legal = self.legality()
+        self.run_button.disabled = not legal
+        self._head()
+        if legal:
             footprint, gpu = self.tactic.footprint(self.problem, self.gpu), self.gpu
             facts = provenance("model", device=gpu.title, **self._facts())
             self.smem.show((self.tactic, self.problem, gpu.name), lambda: resources.smem_map(footprint, gpu), facts)
         else:
             self.smem.clear()
+
+    def _head(self) -> None:
+        """Says which run is shown, and pales it where the controls describe another."""
+        if self.outcome is None:
+            return
+        tactic, problem, *_, gpu = self.outcome
+        self.heading.value = f"<b>last run: {tactic} at {problem.n}x{problem.k}, M = {problem.m}, {gpu.title}</b>"
+        same = (tactic, problem, gpu.name) == (self.tactic, self.problem, self.gpu.name)
+        (self.last.remove_class if same else self.last.add_class)("sg-stale")
 
     def run(self) -> None:
         """Compiles, runs `REPEATS` times and compares with FP64; ValueError in words if the tactic cannot run."""
@@ -62,7 +76,8 @@ class RunExplorer(TacticControls):
             "live" if live else "interpreter", device=gpu.title if live else None, arch=gpu.arch, **self._facts()
         )
         model = provenance("model", device=gpu.title, **self._facts())
-        self.outcome = tactic, problem, first, facts, model
+        self.outcome = tactic, problem, first, facts, model, gpu
+        self._head()
         self.facts.value = self._report(first, equal, seconds)
         table = errors.error_table(first.values, first.reference)
         self.histogram.show(object(), lambda: errors.error_histogram(table, first.relative_error), facts)
@@ -71,12 +86,12 @@ class RunExplorer(TacticControls):
     def figures(self):
         if self.outcome is None:
             raise ValueError("There is nothing to export yet: press Run first.")
-        tactic, problem, result, facts, model = self.outcome
+        tactic, problem, result, facts, model, gpu = self.outcome
         stem = f"{tactic.kernel}-{problem.n}x{problem.k}-m{problem.m}"
         table = errors.error_table(result.values, result.reference)
         histogram = errors.error_histogram(table, result.relative_error)
-        footprint = tactic.footprint(problem, self.gpu)
-        occupied = resources.smem_map(footprint, self.gpu), resources.smem_table(footprint, self.gpu)
+        footprint = tactic.footprint(problem, gpu)
+        occupied = resources.smem_map(footprint, gpu), resources.smem_table(footprint, gpu)
         return {f"{stem}-errors": (histogram, table, facts), f"{stem}-smem": (*occupied, model)}
 
     def _facts(self) -> dict:

@@ -23,7 +23,6 @@ class SwizzleExplorer(Explorer):
         self.lane = slider("lane", 0, 31, 5, "340px")
         self.bank = choice("bank", [("none", -1), *[(str(b), b) for b in range(32)]], -1, "340px")
         self.picture = Picture()
-        self._facts = provenance("model", kernel="warp-splitk")
         self.source = widgets.HTML()
         rows = [
             (self.operand, self.swizzled, self.k_tile),
@@ -45,15 +44,25 @@ class SwizzleExplorer(Explorer):
             self.phase.max = max(phases - 1, 1)
             self.phase.value = min(self.phase.value, phases - 1)
         self.phase.layout.display = "none" if phases == 1 else ""
-        self.picture.show([control.value for control in self.controls], self._figure, self._facts)
+        self.picture.show([control.value for control in self.controls], self._figure, self._facts())
         address = figures.ADDRESSES[self.operand.value]
         self.source.value = source_of(address, swizzle.tile_offset if self.swizzled.value else swizzle.plain_offset)
 
     def figures(self):
-        stem = f"ldmatrix-{self.operand.value}-{'swizzled' if self.swizzled.value else 'rowmajor'}-{self.k_tile.value}"
-        return {stem: (self._figure(), self.table(), self._facts)}
+        facts = self._facts()
+        layout_name = "swizzled" if facts["swizzled"] else "rowmajor"
+        chosen = "-".join(f"{name}{facts[name]}" for name in ("warp", "phase", "lane", "bank") if name in facts)
+        stem = f"ldmatrix-{facts['operand']}-{layout_name}-{facts['k_tile']}-{chosen}"
+        return {stem: (self._figure(), self.table(), facts)}
+
+    def _facts(self) -> dict:
+        names = ("operand", "swizzled", "k_tile", "warp", "phase", "lane")
+        chosen = {name: getattr(self, name).value for name in names} | {"bank": self._bank()}
+        return provenance("model", kernel="warp-splitk", **chosen)
+
+    def _bank(self) -> int | None:
+        return None if self.bank.value < 0 else self.bank.value
 
     def _figure(self):
         rows = TILE_ROWS[self.operand.value]
-        bank = None if self.bank.value < 0 else self.bank.value
-        return figures.ldmatrix_view(self.table(), self.k_tile.value, rows, self.lane.value, bank)
+        return figures.ldmatrix_view(self.table(), self.k_tile.value, rows, self.lane.value, self._bank())

@@ -108,8 +108,8 @@ class TacticExplorer(TacticControls):
             self.smem.show((view.tactic, view.problem, view.device.name), view.smem, view.modelled())
             self.numbers.value = self._numbers(view)
         else:
-            self.smem.clear()
-            self.numbers.value = ""
+            self.smem.hide()
+            self.numbers.value = "&nbsp;"  # a line as high as the numbers
         key, facts = (self._recorded[0], view.kernel, view.tactic, view.problem.m), view.provenance()
         self.bandwidth.show(key, view.bandwidth, facts)
         self.roofline.show(key, view.roofline, facts)

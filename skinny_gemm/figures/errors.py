@@ -46,5 +46,5 @@ def error_histogram(table: pd.DataFrame, relative_error: float, theme: style.The
     panel.ticks("y", values, [f"{int(v):,}" for v in values])
     panel.frame()
     inside = table[(table.low >= -0.5) & (table.high <= 0.5)]["count"].sum() / max(total, 1)
-    panel.note(0.99, 0.93, f"shaded: rounding alone, {100 * inside:.1f} % of outputs", ha="right")
+    panel.note(0.5, 0.92, f"shaded: rounding alone, {100 * inside:.1f} % of outputs")
     return fig

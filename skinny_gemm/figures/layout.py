@@ -133,7 +133,7 @@ def ldmatrix_view(
     verdict = "no conflict" if ways == 1 else f"{ways}-way conflict"
     serve.title(f"banks: {total} wavefronts, {verdict}")
     serve.ticks("x", np.arange(0, 33, 4), range(0, 33, 4), "bank", grid=False)
-    serve.ticks("y", np.arange(0, height + 1, height // 8), range(0, height + 1, height // 8))
+    serve.ticks("y", np.arange(0, height + 1, height // 8), range(0, height + 1, height // 8), "wavefront")
     serve.frame()
     if bank is not None:
         serve.boxes([(bank, 0, 1, height)], theme.faint, alpha=0.6)

@@ -182,12 +182,14 @@ def timeline(
         at = np.column_stack([(start + end) / 2, rows + 0.43])[wide & mask]
         top.labels(at, seen.stage[wide & mask], color, size=8)
     entries = [(role, dict(facecolor=color)) for role, color in colors.items()]
+    if "reduce" in set(frame.what) and "compute" in colors:
+        entries.append(("partial sums", dict(facecolor=colors["compute"], alpha=0.55)))
     entries += [
         (kind, dict(facecolor=theme.paper, hatch=hatch, edgecolor=theme.muted, linewidth=0.5))
         for kind, hatch in WAITS.items()
         if (frame.what == kind).any()
     ]
-    top.key(entries, 0, lanes + 0.1, 1.35)
+    top.key(entries, 0, lanes + 0.1, 1.24)
     top.note(1, 1, "thin bar below: its copies in flight", theme.muted, ha="right", offset=(0, 30))
 
     low_panel = Panel(fig, 1.75, 0.8, 9.95, tracks, theme, x=(low, high), y=(len(stages) * len(kinds), 0))

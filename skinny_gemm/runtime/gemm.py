@@ -40,7 +40,7 @@ class PreparedWarpSplitK:
     `run` never compiles, so it may be captured in a CUDA graph. The kernel uses programmatic dependent launch: it
     waits for the preceding kernel of the stream before it reads x and writes out, but reads `weight` and `bias` at
     once. A preceding kernel that writes *weights or bias* must therefore finish first (an event, a synchronisation, or
-    any kernel without PDL in between).
+    any kernel without PDL in between). There is no autograd: results carry no gradient.
     """
 
     def __init__(self, weight, tactics: Mapping[int, WarpSplitKTactic]):

@@ -50,11 +50,14 @@ def test_the_pipeline_steps_from_event_to_event_and_back():
 
 def test_the_pipeline_follows_its_sliders_and_says_what_cannot_be(tmp_path):
     explorer = PipelineExplorer()
-    before = explorer.picture.value
+    explorer.stages.min = 1  # the slider itself offers nothing that cannot be
     explorer.stages.value = 1
-    assert "stages is 1, but must be 2 to 8" in text(explorer.trouble) and explorer.picture.value == before
+    assert "stages is 1, but must be 2 to 8" in text(explorer.trouble)
+    assert explorer.picture.value == explorer.doing.value == "", "another run would pass for this one"
     with pytest.raises(ValueError, match="stages is 1"):
         explorer.export(tmp_path)
+    explorer.export_button.click()
+    assert "nothing written: " in text(explorer.exported) and "stages is 1" in text(explorer.exported)
     explorer.stages.value = 8
     assert explorer.trouble.value == "" and "empty" not in set(explorer.phases.barrier)
     explorer.loaders.value = 2
@@ -64,6 +67,26 @@ def test_the_pipeline_follows_its_sliders_and_says_what_cannot_be(tmp_path):
     paths = explorer.export(tmp_path)
     facts = json.loads(next(p for p in paths if p.suffix == ".json").read_text())
     assert facts["schedule"] == "adversarial(4)" and facts["source"] == "interpreter"
+
+
+def test_every_stage_on_offer_can_run():
+    explorer = PipelineExplorer()
+    assert (explorer.stages.min, explorer.stages.max) == (2, 8)
+    explorer.stages.value = 8
+    explorer.k.value = 1024
+    assert explorer.stages.max == explorer.stages.value == 4 and explorer.trouble.value == ""
+    explorer.k_tile.value = 128
+    assert explorer.stages.max == 8 and explorer.trouble.value == ""
+
+
+def test_an_export_says_which_load_it_is(tmp_path):
+    explorer = SwizzleExplorer()
+    paths = explorer.export(tmp_path)
+    explorer.lane.value, explorer.bank.value = 13, 7
+    others = explorer.export(tmp_path)
+    assert not set(paths) & set(others)
+    facts = json.loads(next(p for p in others if p.suffix == ".json").read_text())
+    assert (facts["warp"], facts["phase"], facts["lane"], facts["bank"]) == (1, 0, 13, 7)
 
 
 @pytest.fixture
@@ -88,9 +111,21 @@ def test_run_compiles_runs_and_checks(runner, tmp_path):
 
 
 def test_run_refuses_an_illegal_tactic_in_words(runner):
+    assert not runner.run_button.disabled
     runner.m.value = 40
-    runner.run_button.click()
+    assert runner.run_button.disabled
+    runner.guard(runner.run)
     assert "M is 40" in text(runner.trouble) and runner.outcome is None
+
+
+def test_a_run_that_is_not_of_these_controls_is_marked(runner):
+    runner.run()
+    ran = runner.tactic
+    assert f"last run: {ran} at 32x512, M = 8" in text(runner.heading) and "sg-stale" not in runner.last._dom_classes
+    runner.m.value = 9
+    assert f"last run: {ran} at 32x512, M = 8" in text(runner.heading) and "sg-stale" in runner.last._dom_classes
+    runner.m.value = 8
+    assert "sg-stale" not in runner.last._dom_classes
 
 
 def test_wrong_bits_are_called_different(runner, monkeypatch):

@@ -61,9 +61,9 @@ def test_controls_offer_exactly_the_legal_values(explorer):
 def test_an_impossible_combination_is_told_in_words(explorer):
     explorer.fields["stages"].value = 16
     assert "332,032 B of shared memory needed, 232,448 available" in text(explorer.verdict)
-    assert explorer.smem.value == ""
+    assert explorer.smem.hidden, "its place is kept: nothing below it moves"
     explorer.fields["stages"].value = 6
-    assert "OK" in text(explorer.verdict) and "svg" in explorer.smem.value
+    assert "OK" in text(explorer.verdict) and "svg" in explorer.smem.value and not explorer.smem.hidden
 
 
 @pytest.mark.parametrize(("n", "k", "why"), [(2112, 2880, "K = 2880 is not a multiple"), (24, 512, "N = 24 is not")])
