@@ -53,7 +53,7 @@ def provenance(source: str, **facts: Any) -> dict[str, Any]:
 
 def one_line(facts: Mapping[str, Any]) -> str:
     """The footer: device, source and campaign, kernel and tactic, shape, commit, as far as known."""
-    source = [facts.get("source"), facts.get("launches")]
+    source = [facts.get("source"), facts.get("launches"), facts.get("schedule")]
     if "campaign" in facts:
         others = len(facts.get("campaigns", ())) - 1
         source.append(f"campaign {facts['campaign']}" + (f" and {others} more" if others > 0 else ""))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 import matplotlib
 from matplotlib.figure import Figure
 
-SMALL, TEXT, TITLE, FOOTER = 9.5, 11.0, 12.5, 8.5  #: points; at 10 inches of width they read from the back of a room
+SMALL, TEXT, TITLE, FOOTER = 9.5, 11.0, 12.5, 9.5  #: points; at 10 inches of width they read from the back of a room
 DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)), (0, (7, 2)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 HATCHES = ("", "///", "..", "xx", "\\\\", "++", "oo", "--")
