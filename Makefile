@@ -27,7 +27,7 @@ test: $(INSTALLED)
 		exit $$status
 
 gpu-test: $(INSTALLED)
-	$(BIN)/python -m pytest tests/gpu $(ARGS)
+	$(BIN)/python -m pytest --dist loadgroup tests/gpu $(ARGS)
 
 book: $(INSTALLED)
 	rm -rf build/book

@@ -52,4 +52,9 @@ def main(folder: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    if len(sys.argv) != 2:
+        sys.exit("usage: python -m skinny_gemm.bench.summary CAMPAIGN_FOLDER")
+    try:
+        main(sys.argv[1])
+    except (ValueError, OSError) as error:
+        sys.exit(f"error: {error}")

@@ -174,6 +174,7 @@ COUNTERS = (
 )
 
 
+@pytest.mark.xdist_group("ncu")  # the counters serve one profiler at a time
 @pytest.mark.parametrize("tactic", ("16,8,256,4,2", "32,32,128,4,2", "16,16,256,3,1"))
 def test_shared_memory_counters_equal_the_interpreters_trace(tactic):
     """Bank conflicts and wavefronts of shared loads and stores: hardware counters against the trace of the same run."""
