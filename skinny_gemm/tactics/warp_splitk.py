@@ -50,8 +50,8 @@ class WarpSplitKTactic(Tactic):
 
     def why_not(self, problem: GemmProblem, device: Device) -> str | None:
         """None if legal for `problem` on `device`, else one sentence. M must be 1 to 32."""
-        if problem.m > MAX_M:
-            return f"M is {problem.m}, but this kernel takes 1 to {MAX_M} tokens"
+        if reason := self._unsupported(problem):
+            return reason
         for name, allowed in (
             ("output_tile", OUTPUT_TILES),
             ("token_tile", TOKEN_TILES),
@@ -60,8 +60,6 @@ class WarpSplitKTactic(Tactic):
         ):
             if getattr(self, name) not in allowed:
                 return f"{name} is {getattr(self, name)}, but must be one of {', '.join(map(str, allowed))}"
-        if problem.n > MAX_N:
-            return _too_wide(problem)
         if problem.n % self.output_tile:
             return f"output_tile {self.output_tile} does not divide N = {problem.n}"
         if problem.k % self.k_tile:
@@ -146,14 +144,10 @@ class WarpSplitKTactic(Tactic):
         if problem.n % OUTPUT_TILES[0]:
             return f"N = {problem.n} is not a multiple of {OUTPUT_TILES[0]}"
         if problem.n > MAX_N:
-            return _too_wide(problem)
+            return f"N = {problem.n} is more than {MAX_N}, the most rows the kernel can count"
         if problem.k % K_TILES[0]:
             return f"K = {problem.k} is not a multiple of {K_TILES[0]}"
         widest = next(tile for tile in reversed(K_TILES) if problem.k % tile == 0)
         if problem.k // widest > MAX_K_TILES:
             return f"K = {problem.k} has more than {MAX_K_TILES} tiles of {widest}, the most the unrolled K loop takes"
         return None
-
-
-def _too_wide(problem: GemmProblem) -> str:
-    return f"N = {problem.n} is more than {MAX_N}, the most rows the kernel can count"

@@ -129,7 +129,7 @@ class TestPrepared:
             (bf16(N, K), {"1": TACTIC}, "M = '1'"),
             (bf16(N, K), {1: (16, 8, 128, 2, 1)}, "must be a WarpSplitKTactic"),
             (bf16(N, K), {1: dataclasses.replace(TACTIC, stages=9)}, "stages is 9, but must be 2 to 4"),
-            (bf16(24, K), {1: TACTIC}, "output_tile 16 does not divide N = 24"),
+            (bf16(24, K), {1: TACTIC}, "N = 24 is not a multiple of 16"),
         ],
     )
     def test_the_constructor_rejects(self, weight, tactics, words):
