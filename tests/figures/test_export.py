@@ -142,3 +142,13 @@ def test_themes_can_be_told_apart_on_their_paper():
             assert contrast(color, theme.paper) > 2.3, color
     for fill in style.BANK_GROUPS:
         assert contrast(style.ON_FILL, fill) > 7
+
+
+@pytest.mark.parametrize(("status", "expected"), [("", "0123abcd"), (" M skinny_gemm/problem.py", "0123abcd+")])
+def test_a_changed_working_tree_is_marked(monkeypatch, status, expected):
+    def git(command, **_):
+        output = "0123abcd\n" if "rev-parse" in command else status
+        return subprocess.CompletedProcess(command, 0, output, "")
+
+    monkeypatch.setattr(exporting.subprocess, "run", git)
+    assert exporting.commit.__wrapped__() == expected
