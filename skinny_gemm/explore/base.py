@@ -5,6 +5,7 @@ import inspect
 import itertools
 import os
 import traceback
+from abc import ABCMeta, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -62,7 +63,11 @@ def source_of(*functions: Callable) -> str:
     return "This view draws" + "".join(parts)
 
 
-class Explorer(widgets.VBox):
+class _ExplorerType(ABCMeta, type(widgets.VBox)):
+    """Lets a widget class have abstract methods."""
+
+
+class Explorer(widgets.VBox, metaclass=_ExplorerType):
     """A column of rows of controls, a verdict, pictures and an Export button.
 
     A subclass builds its controls, then calls `super().__init__`, and defines `draw` (read the controls, set pictures
@@ -94,13 +99,13 @@ class Explorer(widgets.VBox):
         pictures = "".join(picture.value for picture in _pictures(self) if not picture.hidden)
         display(HTML(f'{_STATIC}<div class="sg-static">{pictures}</div>'))
 
+    @abstractmethod
     def draw(self) -> None:
         """Reads the controls and sets the pictures."""
-        raise NotImplementedError
 
+    @abstractmethod
     def figures(self) -> dict[str, tuple[Figure, pd.DataFrame, dict]]:
         """What Export writes: file stem to (figure, plotted data, provenance)."""
-        raise NotImplementedError
 
     def redraw(self) -> None:
         """Draws now, with errors told in words."""

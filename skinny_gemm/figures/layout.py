@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 
 from ..layouts import banks
 from ..layouts import warp_splitk as layout
+from ..layouts.fragments import ldmatrix_destination
 from ..layouts.swizzle import CHUNK, ELEMENT_BYTES, plain_offset, tile_offset
 from . import style
 from .panel import Panel
@@ -39,7 +40,7 @@ def ldmatrix_table(operand: str, warp: int, step: int, phase: int, k_tile: int, 
     lane = np.arange(banks.LANES)
     row, col = ADDRESSES[operand](warp, step, phase, lane, k_tile)
     address = ELEMENT_BYTES * (tile_offset if swizzled else plain_offset)(row, col, k_tile)
-    matrix = lane // 8
+    matrix, first_lane = ldmatrix_destination(lane)  # a matrix fills the register of its number
     same = (matrix[:, None] == matrix) & (group(address)[:, None] == group(address)) & (lane[:, None] > lane)
     return pd.DataFrame(
         {
@@ -51,7 +52,7 @@ def ldmatrix_table(operand: str, warp: int, step: int, phase: int, k_tile: int, 
             "matrix": matrix,
             "turn": same.sum(axis=1),
             "register": matrix,
-            "first_lane": 4 * (lane % 8),
+            "first_lane": first_lane,
         }
     )
 

@@ -27,3 +27,11 @@ def c_element(lane, word):
 def ldmatrix_element(lane, half):
     """(row, column) inside one 8x8 matrix that `ldmatrix` leaves in `lane`'s register, BF16 `half` 0 or 1."""
     return lane >> 2, 2 * (lane & 3) + half
+
+
+def ldmatrix_destination(lane):
+    """(register, first of four lanes) that the 16 bytes addressed by `lane` of an `ldmatrix.x4` fill.
+
+    Lanes 8r to 8r+7 address the rows of matrix r, which fills register r; `ldmatrix_element` seen from the other side.
+    """
+    return lane >> 3, 4 * (lane & 7)

@@ -72,6 +72,14 @@ def ldmatrix_x4(memory, offsets):
     return registers
 
 
+def test_ldmatrix_destination_is_ldmatrix_element_seen_from_the_other_side():
+    for lane in range(32):
+        register, first = fragments.ldmatrix_destination(lane)
+        assert register == lane // 8
+        held = [fragments.ldmatrix_element(first + i, half) for i in range(4) for half in range(2)]
+        assert held == [(lane % 8, column) for column in range(8)]
+
+
 @pytest.mark.parametrize("k_tile", K_TILES)
 @pytest.mark.parametrize("output_tile", (16, 32))
 @pytest.mark.parametrize("token_tile", (8, 16, 32))
