@@ -217,7 +217,7 @@ def inspect(kernel, n, k, tactic, arch, m, as_json) -> None:
         raise ValueError(f"arch is {arch!r}, but must be one of {', '.join(ARCHITECTURES)}")
     gpu = next(gpu for gpu in map(devices.get, devices.names()) if gpu.arch == arch)
     chosen = _tactic(kernel, tactic, GemmProblem(m, n, k), gpu)
-    compiled = compile_kernel(chosen, n, k, arch)
+    compiled = compile_kernel(chosen, GemmProblem(m, n, k), arch)
     report = {
         "kernel": kernel,
         "tactic": str(chosen),

@@ -19,10 +19,7 @@ class GemmProblem:
 
     def __post_init__(self):
         for field in fields(self):
-            value = getattr(self, field.name)
-            if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
-                raise ValueError(f"{field.name} is {value!r}; it must be a positive integer.")
-            object.__setattr__(self, field.name, int(value))  # NumPy integers become Python's
+            _natural(self, field.name, 1)
 
     @property
     def weight_bytes(self) -> int:
@@ -95,3 +92,92 @@ def shapes() -> list[Shape]:
         except (TypeError, ValueError) as error:
             raise ValueError(f"{path.name}, entry {len(catalogue) + 1} ({row}): {error}") from error
     return catalogue
+
+
+KIMI_K3 = {"k": 7168, "latent": 3584, "experts": 896}  #: the MoE front of a layer, unsharded
+FRONT_RANKS = (4, 8, 16)  #: tensor-parallel splits of it whose weights are recognised by (N, K)
+
+
+@dataclass(frozen=True)
+class FrontProblem(GemmProblem):
+    """The MoE front of one tensor-parallel rank: its weight is [router shard ; latent-down shard].
+
+    Rows 0 to `split`-1 belong to the router, the first `valid` of them are its experts and the rest is padding; rows
+    from `split` on make this rank's shard of the latent. `latent` and `experts` count all ranks'. With the defaults
+    (no router, one rank) it is a plain GEMM. ValueError unless valid <= split, the shards divide the totals into
+    equally many ranks, valid is a multiple of 4 and split and the latent shard of 8: what one 16-byte store publishes.
+    """
+
+    split: int = 0
+    valid: int = 0
+    latent: int = 0  #: 0: this rank's shard is all
+    experts: int = 0  #: 0: this rank's are all
+
+    def __post_init__(self):
+        for field in ("m", "n", "k"):
+            _natural(self, field, 1)
+        for field in ("split", "valid", "latent", "experts"):
+            _natural(self, field, 0)
+        if not self.valid <= self.split < self.n:
+            raise ValueError(
+                f"split is {self.split} and valid {self.valid}; needed is valid <= split < n, and n is {self.n}."
+            )
+        object.__setattr__(self, "latent", self.latent or self.shard)
+        object.__setattr__(self, "experts", self.experts or self.valid)
+        for name, value, multiple in (("valid", self.valid, 4), ("split", self.split, 8), ("n - split", self.shard, 8)):
+            if value % multiple:
+                raise ValueError(f"{name} is {value}; it must be a multiple of {multiple}.")
+        if self.latent % self.shard or self.experts != self.ranks * self.valid:
+            raise ValueError(
+                f"latent is {self.latent} and experts {self.experts}; they must be the same multiple of this rank's "
+                f"{self.shard} and {self.valid}."
+            )
+
+    @classmethod
+    def sharded(cls, m: int, k: int, latent: int, experts: int, ranks: int) -> "FrontProblem":
+        """The problem of one of `ranks` equal ranks; its router rows are padded to a multiple of 16."""
+        if not isinstance(ranks, int) or ranks < 1 or latent % ranks or experts % ranks:
+            raise ValueError(f"ranks is {ranks!r}; it must divide latent {latent} and experts {experts}.")
+        valid = experts // ranks
+        split = -(-valid // 16) * 16
+        return cls(m, split + latent // ranks, k, split, valid, latent, experts)
+
+    @classmethod
+    def of(cls, problem: GemmProblem) -> "FrontProblem":
+        """`problem` itself if it is a front; else the front of Kimi K3 with its N and K; else a plain GEMM."""
+        if isinstance(problem, cls):
+            return problem
+        for ranks in FRONT_RANKS:
+            front = cls.sharded(problem.m, ranks=ranks, **KIMI_K3)
+            if (front.n, front.k) == (problem.n, problem.k):
+                return front
+        return cls(problem.m, problem.n, problem.k)
+
+    @property
+    def out_bytes(self) -> int:
+        """What this rank publishes: BF16 latent and FP32 logits."""
+        return self.m * (2 * self.shard + 4 * self.valid)
+
+    @property
+    def shard(self) -> int:
+        """This rank's latent columns."""
+        return self.n - self.split
+
+    @property
+    def ranks(self) -> int:
+        """Tensor-parallel ranks."""
+        return self.latent // self.shard
+
+    @property
+    def width(self) -> int:
+        """BF16 columns of a mailbox row: the latent, then every logit as an FP32 word."""
+        return self.latent + 2 * self.experts
+
+
+def _natural(problem: GemmProblem, field: str, least: int) -> None:
+    """Makes the field a Python integer; ValueError unless it is an integer of at least `least`."""
+    value = getattr(problem, field)
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
+        kind = "a positive integer" if least else "an integer of at least 0"
+        raise ValueError(f"{field} is {value!r}; it must be {kind}.")
+    object.__setattr__(problem, field, int(value))  # NumPy integers become Python's

@@ -102,13 +102,13 @@ class Machine:
         jobs = {}
         for point in points:
             if point.kernel in KERNELS:
-                jobs.setdefault((point.kernel, point.tactic, point.n, point.k), []).append(point)
+                jobs.setdefault(_binary(point), []).append(point)
         wrong = {}
         if jobs:
             workers = min(os.cpu_count() or 1, len(jobs))
             pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
             try:
-                futures = {pool.submit(_compile, *job, self.device.arch): job for job in jobs}
+                futures = {pool.submit(_compile, *job, arch=self.device.arch): job for job in jobs}
                 for done, future in enumerate(as_completed(futures), 1):
                     job = futures[future]
                     try:
@@ -170,7 +170,7 @@ class Machine:
         if point.kernel in peers.PEERS:
             return peers.launches(point.kernel, point.tactic, x, weights, outs, pdl)
         tactic: Tactic = KERNELS[point.kernel].parse(point.tactic)
-        compiled = self.compiled[point.kernel, point.tactic, point.n, point.k]
+        compiled = self.compiled[_binary(point)]
         bound = [bind(compiled, tactic, x, weight, out) for weight, out in zip(weights, outs, strict=True)]
         return [functools.partial(self.run, compiled, arguments, pdl) for arguments in bound]
 
@@ -254,7 +254,15 @@ def sentence(error: BaseException) -> str:
     return text if isinstance(error, ValueError) and text else f"{type(error).__name__}: {text}".rstrip(": ")
 
 
-def _compile(kernel: str, tactic: str, n: int, k: int, arch: str) -> CompiledKernel:
+def _binary(point: Point) -> tuple:
+    """What names the binary of a point: kernel, tactic and what the problem is specialised for, as pairs."""
+    special = KERNELS[point.kernel].parse(point.tactic).specialisation(GemmProblem(point.m, point.n, point.k))
+    return point.kernel, point.tactic, *special.items()
+
+
+def _compile(kernel: str, tactic: str, *special: tuple[str, int], arch: str) -> CompiledKernel:
     from ..runtime import compile_kernel
 
-    return compile_kernel(KERNELS[kernel].parse(tactic), n, k, arch, pdl=True)
+    named = dict(special)
+    problem = GemmProblem(named.get("m", 1), named["n"], named["k"])
+    return compile_kernel(KERNELS[kernel].parse(tactic), problem, arch, pdl=True)

@@ -62,7 +62,7 @@ def run(
     """
     from ..runtime import bind, compile_kernel
 
-    compiled = compile_kernel(tactic, problem.n, problem.k, arch)
+    compiled = compile_kernel(tactic, problem, arch)
     x, weight, reference = operands(problem, seed)
     out = np.full((problem.m, problem.n), 0xFFFF, np.uint16)
     if backend == "cuda":

@@ -80,7 +80,7 @@ class TacticExplorer(TacticControls):
 
         tactic, problem, gpu = self.tactic, self.problem, self.gpu
         tactic.check(problem, gpu)
-        compiled = compile_kernel(tactic, problem.n, problem.k, gpu.arch)
+        compiled = compile_kernel(tactic, problem, gpu.arch)
         self.compiled[tactic, problem.n, problem.k, gpu.arch] = compiled.resources
         self.draw()
 

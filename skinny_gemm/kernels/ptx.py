@@ -128,3 +128,119 @@ def store_shared_b32(smem, value):
 def load_shared_b32(smem):
     """Loads one 32-bit register from shared memory."""
     return _ptx("ld.shared.b32 {$w0}, [{$r0}];", write_only_types=[Int32], read_only_args=[smem])
+
+
+def load_weights_b32x4(gmem, policy):
+    """Loads four 32-bit registers past L1, with an L2 cache policy.
+
+    Not `.nc`: the assembler moves such loads behind `griddepcontrol.wait`, which undoes the preload.
+    """
+    return _ptx(
+        "ld.global.L1::no_allocate.L2::cache_hint.v4.b32 {{$w0}, {$w1}, {$w2}, {$w3}}, [{$r0}], {$r1};",
+        write_only_types=[Int32] * 4,
+        read_only_args=[gmem, policy],
+    )
+
+
+def load_shared_b32x4(smem):
+    """Loads four 32-bit registers (16 bytes, aligned) from shared memory."""
+    return _ptx(
+        "ld.shared.v4.b32 {{$w0}, {$w1}, {$w2}, {$w3}}, [{$r0}];", write_only_types=[Int32] * 4, read_only_args=[smem]
+    )
+
+
+def load_shared_f32x4(smem):
+    """Loads four FP32 words (16 bytes, aligned) from shared memory."""
+    return _ptx(
+        "ld.shared.v4.f32 {{$w0}, {$w1}, {$w2}, {$w3}}, [{$r0}];",
+        write_only_types=[Float32] * 4,
+        read_only_args=[smem],
+    )
+
+
+def store_shared_f32x4(smem, words):
+    """Stores four FP32 words (16 bytes, aligned) to shared memory."""
+    _ptx("st.shared.v4.f32 [{$r0}], {{$r1}, {$r2}, {$r3}, {$r4}};", read_only_args=[smem, *words])
+
+
+def cluster_address(smem, cta):
+    """Where the shared-memory address `smem` of this CTA lies in CTA `cta` of its cluster."""
+    return _ptx("mapa.shared::cluster.u32 {$w0}, {$r0}, {$r1};", write_only_types=[Int32], read_only_args=[smem, cta])
+
+
+def load_cluster_f32x4(address):
+    """Loads four FP32 words (16 bytes, aligned) from any CTA of the cluster; `address` from `cluster_address`."""
+    return _ptx(
+        "ld.shared::cluster.v4.f32 {{$w0}, {$w1}, {$w2}, {$w3}}, [{$r0}];",
+        write_only_types=[Float32] * 4,
+        read_only_args=[address],
+    )
+
+
+def store_cluster_async_f32x4(address, words, mbarrier):
+    """Sends four FP32 words to a CTA of the cluster, which counts the 16 bytes on `mbarrier` of the same CTA."""
+    _ptx(
+        "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [{$r0}], {{$r1}, {$r2}, {$r3}, {$r4}}, [{$r5}];",
+        read_only_args=[address, *words, mbarrier],
+    )
+
+
+def mbarrier_wait_cluster(mbarrier, parity):
+    """Waits for a phase of `mbarrier` that other CTAs of the cluster complete: acquires at cluster scope."""
+    _ptx(
+        "{.reg .pred done; again: "
+        "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [{$r0}], {$r1}; "
+        "@!done bra again;}",
+        read_only_args=[mbarrier, parity],
+    )
+
+
+def without(word, sentinel):
+    """`word` (32 bits), or 0 where it has exactly the bits of `sentinel`."""
+    return _ptx(
+        "{.reg .pred same; setp.eq.b32 same, {$r0}, {$r1}; selp.b32 {$w0}, 0, {$r0}, same;}",
+        write_only_types=[Int32],
+        read_only_args=[word, sentinel],
+    )
+
+
+def f32_bits(value):
+    """The 32 bits of an FP32 word."""
+    return Int32(llvm.bitcast(Int32.mlir_type, value.ir_value()))
+
+
+def publish_gpu_b32x4(gmem, words):
+    """Stores 16 bytes that a kernel of the same GPU polls for."""
+    _ptx("st.relaxed.gpu.global.v4.b32 [{$r0}], {{$r1}, {$r2}, {$r3}, {$r4}};", read_only_args=[gmem, *words])
+
+
+def publish_system_b32x4(gmem, words):
+    """Stores 16 bytes that a kernel of any GPU polls for."""
+    _ptx("st.relaxed.sys.global.v4.b32 [{$r0}], {{$r1}, {$r2}, {$r3}, {$r4}};", read_only_args=[gmem, *words])
+
+
+def publish_multicast_b32x4(gmem, words):
+    """Stores 16 bytes to every GPU behind a multicast address."""
+    _ptx(
+        "multimem.st.relaxed.sys.global.v4.f32 [{$r0}], {{$r1}, {$r2}, {$r3}, {$r4}};",
+        read_only_args=[gmem, *(_bits_to_f32(word) for word in words)],
+    )
+
+
+def poll_b32x4(gmem):
+    """Loads 16 bytes that another kernel may be publishing."""
+    return _ptx(
+        "ld.relaxed.sys.global.v4.b32 {{$w0}, {$w1}, {$w2}, {$w3}}, [{$r0}];",
+        write_only_types=[Int32] * 4,
+        read_only_args=[gmem],
+    )
+
+
+def nanoseconds():
+    """The GPU's clock, in nanoseconds; it ticks about every microsecond."""
+    return _ptx("mov.u64 {$w0}, %globaltimer;", write_only_types=[Int64])
+
+
+def store_global_b32x4(gmem, words):
+    """Stores four 32-bit registers (16 bytes, aligned) to global memory."""
+    _ptx("st.global.v4.b32 [{$r0}], {{$r1}, {$r2}, {$r3}, {$r4}};", read_only_args=[gmem, *words])

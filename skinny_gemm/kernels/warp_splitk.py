@@ -14,6 +14,7 @@ from cutlass import Float32, Int32, Int64
 from ..artifact import Parameter
 from ..layouts import warp_splitk as layout
 from ..layouts.swizzle import ELEMENT_BYTES, tile_offset
+from ..problem import GemmProblem
 from ..tactics.warp_splitk import WarpSplitKTactic
 from . import ptx
 
@@ -30,13 +31,15 @@ FIRST_ACTIVATION_WARP = layout.COMPUTE_WARPS + layout.WEIGHT_LOADER_WARPS
 REDUCE_BARRIER = 1  #: named barrier of the four compute warps; 0 is the CTA's
 
 
-def build(n: int, k: int, tactic: WarpSplitKTactic, pdl: bool) -> "WarpSplitK":
-    """The kernel to compile for weights `[n, k]`."""
-    return WarpSplitK(n, k, tactic, pdl)
+def build(problem: GemmProblem, tactic: WarpSplitKTactic, pdl: bool) -> "WarpSplitK":
+    """The kernel to compile for the weights of `problem`; it takes any M."""
+    return WarpSplitK(problem.n, problem.k, tactic, pdl)
 
 
 class WarpSplitK:
     """The kernel for one (N, K, tactic); `pdl` compiles programmatic dependent launch in or out."""
+
+    parameters = PARAMETERS
 
     def __init__(self, n: int, k: int, tactic: WarpSplitKTactic, pdl: bool):
         self.n, self.k, self.tactic, self.pdl = n, k, tactic, pdl

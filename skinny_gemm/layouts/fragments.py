@@ -35,3 +35,13 @@ def ldmatrix_destination(lane):
     Lanes 8r to 8r+7 address the rows of matrix r, which fills register r; `ldmatrix_element` seen from the other side.
     """
     return lane >> 3, 4 * (lane & 7)
+
+
+def plane_word(row, token):
+    """FP32 word of (row, token 0..7) of accumulators kept in shared memory: a row of 8 words each.
+
+    The low two bits of the row index are XOR-ed with those of `row div 4`. Stores of two words a lane in accumulator
+    order (a half-warp covers four neighbouring rows) and loads of one word a lane (a warp covers rows 4q + r at fixed
+    r, all tokens) then each touch all 32 banks exactly once, with no padding words.
+    """
+    return (row ^ ((row >> 2) & 3)) * 8 + token

@@ -6,7 +6,7 @@ tile of each, swizzled (`layouts.swizzle`). Four compute warps each own a quarte
 Plain arithmetic: Python integers, NumPy arrays and DSL integers. Offsets are in elements unless a name says bytes.
 """
 
-from .fragments import MMA_M, MMA_N, c_element
+from .fragments import MMA_M, MMA_N, c_element, plane_word
 from .swizzle import CHUNK, tile_offset
 
 COMPUTE_WARPS = 4  #: each owns one K quarter of every stage
@@ -65,14 +65,12 @@ def accumulator_element(step_a, step_b, lane, word):
 
 
 def partial_word(feature, token, output_tile):
-    """FP32 word of (feature, token) in one warp's partials mailbox of `output_tile * token_tile` words.
+    """FP32 word of (feature, token) in one warp's partials of `output_tile * token_tile` words.
 
-    One plane per 8 tokens; a row of 8 words per feature; and the low two bits of the row index XOR-ed with those of
-    `feature div 4`. Stores (8 bytes a lane, a half-warp covers four neighbouring features) and loads (4 bytes a lane,
-    a warp covers features 4q + r at fixed r) then each touch all 32 banks exactly once, with no padding words.
+    One `fragments.plane_word` per 8 tokens: stores (8 bytes a lane) and loads (4 bytes a lane, a warp covers features
+    4q + r at fixed r) each touch all 32 banks exactly once.
     """
-    row = feature ^ ((feature >> 2) & 3)
-    return (token >> 3) * (output_tile * 8) + row * 8 + (token & 7)
+    return (token >> 3) * (output_tile * 8) + plane_word(feature, token & 7)
 
 
 FEATURES_PER_UNIT = 4  #: consecutive features (8 bytes of BF16 output) one thread reduces and stores for one token

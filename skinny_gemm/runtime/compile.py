@@ -13,6 +13,7 @@ import threading
 from pathlib import Path
 
 from ..artifact import CompiledKernel, Parameter
+from ..problem import GemmProblem
 from ..tactics import Tactic
 from . import cache
 
@@ -22,25 +23,35 @@ _memory: dict[str, CompiledKernel] = {}
 _compiler_lock = threading.Lock()  # the DSL's tracer is not safe for threads; sweeps use processes
 
 
-def compile_kernel(tactic: Tactic, n: int, k: int, arch: str = "sm_90a", pdl: bool = True) -> CompiledKernel:
-    """The kernel of `tactic` for weights `[n, k]`, from the cache or newly compiled.
+def compile_kernel(
+    tactic: Tactic, problem: GemmProblem, arch: str = "sm_90a", pdl: bool = True, **options
+) -> CompiledKernel:
+    """The kernel of `tactic` for `problem`, from the cache or newly compiled.
 
-    One binary serves every M. `pdl` compiles programmatic dependent launch in. The caller checks legality first
-    (`tactic.check`). ValueError for an unknown architecture.
+    One binary serves every problem of the same `tactic.specialisation`. `pdl` compiles programmatic dependent launch
+    in; `options` are those of the kernel's `build`. The caller checks legality first (`tactic.check`). ValueError for
+    an unknown architecture.
     """
     if arch not in ARCHITECTURES:
         raise ValueError(f"unknown architecture {arch!r}: known are {', '.join(ARCHITECTURES)}")
     module = _kernel_module_name(tactic.kernel)
-    identity = (tactic.kernel, str(tactic), n, k, arch, pdl, dsl_version(), source_digest(module))
+    special = {**tactic.specialisation(problem), **options}
+    identity = (tactic.kernel, str(tactic), sorted(special.items()), arch, pdl, dsl_version(), source_digest(module))
     key = hashlib.sha256(repr(identity).encode()).hexdigest()[:32]
     if key not in _memory:
         compiled = cache.load(key)
         if compiled is None:
-            kernel = importlib.import_module(module)
-            facts = {"n": n, "k": k, "tactic": str(tactic), "dsl": dsl_version(), "source": source_digest(module)}
-            built = kernel.build(n, k, tactic, pdl)
+            built = importlib.import_module(module).build(tactic.problem(problem), tactic, pdl, **options)
             compiled = compile_jit(
-                tactic.kernel, built, kernel.PARAMETERS, built.block, built.smem_bytes, arch, pdl, facts, built.cluster
+                tactic.kernel,
+                built,
+                built.parameters,
+                built.block,
+                built.smem_bytes,
+                arch,
+                pdl,
+                {**special, "tactic": str(tactic), "dsl": dsl_version(), "source": source_digest(module)},
+                built.cluster,
             )
             cache.store(key, compiled)
         _memory[key] = compiled
@@ -112,8 +123,8 @@ def dsl_version() -> str:
 
 @functools.cache
 def source_digest(module: str) -> str:
-    """Digest of the sources a kernel is made of: its module and layout, the PTX helpers and the shared layouts."""
+    """Digest of the sources a kernel is made of: its module, the PTX helpers and all layouts."""
     package, name = Path(__file__).parent.parent, module.rpartition(".")[2]
     files = [package / "kernels" / f"{part}.py" for part in (name, "ptx")]
-    files += [package / "layouts" / f"{part}.py" for part in (name, "swizzle", "fragments")]
+    files += sorted((package / "layouts").glob("*.py"))
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]

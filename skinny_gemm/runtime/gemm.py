@@ -17,13 +17,14 @@ ALIGNMENT = 32  #: bytes, of weight, x and out
 BIAS_ALIGNMENT = 8  #: the kernel reads four BF16 of it at a time
 
 
-def bind(compiled: CompiledKernel, tactic: Tactic, x, weight, out, bias=None) -> LaunchArguments:
-    """The launch of `compiled` that computes `out = x @ weight^T + bias`; shapes as in `PreparedWarpSplitK.run`.
+def bind(compiled: CompiledKernel, tactic: Tactic, x, weight, out, **others) -> LaunchArguments:
+    """The launch of `compiled` that multiplies x `[M, K]` with weight `[N, K]` into `out`, shaped as `tactic.output`.
 
-    Takes torch tensors, or BF16 bits as uint16 NumPy arrays for the interpreter. Checks nothing.
+    `others` are parameters by name: a bias (absent by default), the rank (0), mailboxes of peers. Takes torch tensors,
+    or BF16 bits as uint16 NumPy arrays for the interpreter. Checks nothing.
     """
     m, k = x.shape
-    named = {"x": x, "weight": weight, "out": out, "bias": bias, "m": m}
+    named = {"x": x, "weight": weight, "out": out, "mailbox": out, "bias": None, "rank": 0, "m": m, **others}
     return LaunchArguments(
         grid=tactic.grid(GemmProblem(m, weight.shape[0], k)),
         values=tuple(named[parameter.name] for parameter in compiled.parameters),
@@ -60,7 +61,7 @@ class PreparedWarpSplitK:
                 raise ValueError(f"the tactic for M = {m} is {tactic!r}, but must be a WarpSplitKTactic")
             tactic.check(GemmProblem(m, n, k), gpu)
         for m, tactic in self.tactics.items():
-            self._compiled[m] = compile_kernel(tactic, n, k, gpu.arch)
+            self._compiled[m] = compile_kernel(tactic, GemmProblem(m, n, k), gpu.arch)
             if weight.is_cuda:
                 driver.load(self._compiled[m], weight.device.index)
 
@@ -83,7 +84,7 @@ class PreparedWarpSplitK:
             if tensor is not None and _overlap(out, tensor):
                 raise ValueError(f"out at {out.data_ptr():#x} overlaps {name}, but must have memory of its own")
         compiled = self._compiled[m]
-        arguments = bind(compiled, self.tactics[m], x, self.weight, out, bias)
+        arguments = bind(compiled, self.tactics[m], x, self.weight, out, bias=bias)
         if out.is_cuda:
             driver.launch(compiled, arguments, ordinal=out.device.index)
         else:

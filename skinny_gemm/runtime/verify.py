@@ -105,7 +105,7 @@ def verify(
 
     with ThreadPoolExecutor(1) as pool:  # NumPy and the compiler each keep a core busy
         data = pool.submit(prepare)
-        compiled = compile_kernel(tactic, problem.n, problem.k, target.arch)
+        compiled = compile_kernel(tactic, problem, target.arch)
         x, weight, expected = data.result()
 
     run = partial(_run_cuda if backend == "cuda" else _run_interpreter, compiled, tactic, x, weight)

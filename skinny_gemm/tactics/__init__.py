@@ -1,9 +1,10 @@
 """The tactic types, by kernel name: the registry that the command line, sweeps, records and sliders read."""
 
-from .base import Footprint, Tactic
+from .base import Footprint, Result, Tactic
 from .warp_splitk import WarpSplitKTactic
+from .ws_gemm import WsGemmTactic
 
-KERNELS: dict[str, type[Tactic]] = {tactic.kernel: tactic for tactic in (WarpSplitKTactic,)}
+KERNELS: dict[str, type[Tactic]] = {tactic.kernel: tactic for tactic in (WarpSplitKTactic, WsGemmTactic)}
 
 
 def tactic_type(kernel: str) -> type[Tactic]:
@@ -13,4 +14,4 @@ def tactic_type(kernel: str) -> type[Tactic]:
     return KERNELS[kernel]
 
 
-__all__ = ["KERNELS", "Footprint", "Tactic", "WarpSplitKTactic", "tactic_type"]
+__all__ = ["KERNELS", "Footprint", "Result", "Tactic", "WarpSplitKTactic", "WsGemmTactic", "tactic_type"]

@@ -10,6 +10,8 @@ from math import ceil
 from numbers import Integral
 from typing import ClassVar, Self
 
+import numpy as np
+
 from ..device import Device
 from ..problem import GemmProblem
 
@@ -31,6 +33,21 @@ class Footprint:
         waves = "1 wave" if self.waves == 1 else f"{self.waves} waves"
         in_flight = self.bytes_in_flight_per_sm >> 10
         return f"{self.ctas} CTAs, up to {self.ctas_per_sm} per SM, {waves}, {in_flight} KB in flight per SM"
+
+
+BF16_TOLERANCE = 4e-3  #: relative Frobenius error; rounding the exact result to BF16 costs about 1.7e-3
+F32_TOLERANCE = 1e-5  #: of FP32 results
+
+
+@dataclass(frozen=True)
+class Result:
+    """A part of a kernel's output: which columns of the output hold which columns of the product, and as what."""
+
+    name: str
+    columns: slice  #: of the output, in BF16 columns
+    dtype: str  #: "bf16", or "f32": two BF16 columns make one value
+    product: slice  #: columns of the product
+    tolerance: float  #: relative Frobenius error against FP64
 
 
 class Tactic(ABC):
@@ -55,9 +72,7 @@ class Tactic(ABC):
         except ValueError:
             values = []
         if len(values) != len(names):
-            raise ValueError(
-                f"tactic {text!r} is not {len(names)} comma-separated integers ({','.join(names)})"
-            )
+            raise ValueError(f"tactic {text!r} is not {len(names)} comma-separated integers ({','.join(names)})")
         return cls(*values)
 
     def __str__(self) -> str:
@@ -71,6 +86,25 @@ class Tactic(ABC):
         """Raises ValueError with `why_not`'s sentence if this tactic cannot run."""
         if reason := self.why_not(problem, device):
             raise ValueError(f"tactic {self} cannot run {problem.n}x{problem.k} at M = {problem.m}: {reason}")
+
+    @classmethod
+    def problem(cls, problem: GemmProblem) -> GemmProblem:
+        """`problem` as this kernel sees it; a kernel with more to say than M, N and K returns its own type."""
+        return problem
+
+    def specialisation(self, problem: GemmProblem) -> dict[str, int]:
+        """What of `problem` one binary is compiled for; any M, unless a kernel says otherwise."""
+        return {"n": problem.n, "k": problem.k}
+
+    @classmethod
+    def output(cls, problem: GemmProblem) -> np.ndarray:
+        """A fresh output of `problem` as BF16 bits (uint16, a row per token), so that what is not written shows."""
+        return np.full((problem.m, problem.n), 0xFFFF, np.uint16)  # NaN
+
+    @classmethod
+    def results(cls, problem: GemmProblem) -> tuple[Result, ...]:
+        """Where the product x @ weight^T lies in an output; its other columns keep what `output` put there."""
+        return (Result("out", slice(0, problem.n), "bf16", slice(0, problem.n), BF16_TOLERANCE),)
 
     @abstractmethod
     def grid(self, problem: GemmProblem) -> tuple[int, int, int]:

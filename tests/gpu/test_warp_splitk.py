@@ -99,7 +99,7 @@ def test_a_pdl_chain_of_dependent_layers_gives_what_separate_launches_give(norma
     n = k = 2048
     weight = normal(n, k) / k**0.5
     tactic = WarpSplitKTactic(16, 8, 256, 4, 2)
-    compiled = compile_kernel(tactic, n, k, runtime.gemm._device_of(weight).arch)
+    compiled = compile_kernel(tactic, GemmProblem(1, n, k), runtime.gemm._device_of(weight).arch)
     runtime.load(compiled)
     start = normal(8, k)
     ring = [start.clone(), torch.empty_like(start)]
@@ -197,7 +197,7 @@ def test_shared_memory_counters_equal_the_interpreters_trace(tactic):
     kind, problem = WarpSplitKTactic.parse(tactic), GemmProblem(8, 64, 1024)
     x, weight = random_operands(problem, 0)
     recorded = Trace(opcodes=("ldmatrix", "ld.shared", "st.shared"))
-    compiled = compile_kernel(kind, 64, 1024)
+    compiled = compile_kernel(kind, GemmProblem(1, 64, 1024))
     out = np.zeros((8, 64), np.uint16)
     interpreter.run(compiled, bind(compiled, kind, x, weight, out), trace=recorded)
     accesses = shared_accesses(recorded.table())

@@ -12,6 +12,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from skinny_gemm import interpreter  # noqa: E402
+from skinny_gemm.problem import GemmProblem
 from skinny_gemm.runtime import compile_kernel  # noqa: E402
 from skinny_gemm.tactics import WarpSplitKTactic  # noqa: E402
 from tests.interpreter.programs import Gemm  # noqa: E402
@@ -28,7 +29,7 @@ KINDS = {
 def main(repeat: int = 4):
     for n, k, m, text in CASES:
         tactic = WarpSplitKTactic.parse(text)
-        kernel, gemm = compile_kernel(tactic, n, k), Gemm(m, n, k)
+        kernel, gemm = compile_kernel(tactic, GemmProblem(1, n, k)), Gemm(m, n, k)
         first = None
         for name, options in KINDS.items():
             walls, cpus = [], []

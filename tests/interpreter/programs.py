@@ -7,6 +7,7 @@ import numpy as np
 
 from skinny_gemm import interpreter
 from skinny_gemm.artifact import CompiledKernel, LaunchArguments, Parameter, Resources
+from skinny_gemm.problem import GemmProblem
 from skinny_gemm.runtime import compile_kernel
 from skinny_gemm.tactics import WarpSplitKTactic
 
@@ -110,7 +111,7 @@ WIDE = (64, 512, "32,32,128,2,2")  # two feature steps, four token steps, a ring
 
 @functools.cache
 def compiled(n, k, tactic):
-    return compile_kernel(WarpSplitKTactic.parse(tactic), n, k), WarpSplitKTactic.parse(tactic)
+    return compile_kernel(WarpSplitKTactic.parse(tactic), GemmProblem(1, n, k)), WarpSplitKTactic.parse(tactic)
 
 
 # Mutants: the kernel without one of its synchronisations. Stale or missing bytes show as a wrong result, as poison or

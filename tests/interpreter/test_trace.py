@@ -7,6 +7,7 @@ import pytest
 
 from skinny_gemm import interpreter
 from skinny_gemm.artifact import LaunchArguments
+from skinny_gemm.problem import GemmProblem
 from skinny_gemm.runtime import compile_kernel
 from skinny_gemm.tactics import WarpSplitKTactic
 from tests.interpreter.programs import Gemm, kernel, run
@@ -18,8 +19,8 @@ N, K, TACTIC = 64, 1024, WarpSplitKTactic.parse("16,8,256,2,1")
 def traced():
     trace = interpreter.Trace(ctas=[1])
     gemm = Gemm(7, N, K)
-    plain, _ = gemm.run(compile_kernel(TACTIC, N, K), TACTIC)
-    out, result = gemm.run(compile_kernel(TACTIC, N, K), TACTIC, trace=trace)
+    plain, _ = gemm.run(compile_kernel(TACTIC, GemmProblem(1, N, K)), TACTIC)
+    out, result = gemm.run(compile_kernel(TACTIC, GemmProblem(1, N, K)), TACTIC, trace=trace)
     assert (out == plain).all() and result.trace is trace
     return trace.table()
 
@@ -83,7 +84,7 @@ def test_the_timeline_has_a_span_for_every_wait_and_copy(traced):
 
 
 def test_a_trace_is_bounded_and_chosen():
-    gemm, compiled = Gemm(8, N, K), compile_kernel(TACTIC, N, K)
+    gemm, compiled = Gemm(8, N, K), compile_kernel(TACTIC, GemmProblem(1, N, K))
     trace = interpreter.Trace(("ldmatrix", "mma"), ctas=[(2, 0, 0)], warps=[3])
     gemm.run(compiled, TACTIC, trace=trace)
     table = trace.table()
@@ -97,7 +98,7 @@ def test_a_trace_is_bounded_and_chosen():
 
 
 def test_tracing_costs_nothing_when_off():
-    compiled = compile_kernel(TACTIC, N, K)
+    compiled = compile_kernel(TACTIC, GemmProblem(1, N, K))
     from skinny_gemm.interpreter.launch import program_of
 
     assert "trace" not in program_of(compiled.ptx, compiled.entry).source

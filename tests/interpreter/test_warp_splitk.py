@@ -9,6 +9,7 @@ import pytest
 from skinny_gemm import interpreter
 from skinny_gemm.artifact import LaunchArguments
 from skinny_gemm.interpreter import launch
+from skinny_gemm.problem import GemmProblem
 from skinny_gemm.runtime import compile_kernel
 from skinny_gemm.tactics import WarpSplitKTactic
 from tests.interpreter.programs import MUTATIONS, SMALL, WIDE, Gemm, compiled, mutants
@@ -39,7 +40,7 @@ def test_a_full_projection_agrees_with_fp64():
 def test_the_ptx_of_other_architectures_runs_too(arch, pdl):
     tactic = WarpSplitKTactic.parse("16,8,128,2,1")
     gemm = Gemm(5, 32, 512)
-    out, _ = gemm.run(compile_kernel(tactic, 32, 512, arch, pdl), tactic, races=True)
+    out, _ = gemm.run(compile_kernel(tactic, GemmProblem(1, 32, 512), arch, pdl), tactic, races=True)
     assert gemm.error(out) <= TOLERANCE
 
 

@@ -38,7 +38,7 @@ def run():
     def run(tactic, m, n, k, bias=False, schedule="in_order", compiled=None, seed=0):
         problem = GemmProblem(m, n, k)
         tactic.check(problem, device.get("h200"))
-        compiled = compiled or compile_kernel(tactic, n, k)
+        compiled = compiled or compile_kernel(tactic, GemmProblem(1, n, k))
         x, weight = random_operands(problem, seed)
         added = to_bits(np.random.default_rng(seed).normal(size=n)) if bias else None
         out = np.full((m + 1, n), GUARD, np.uint16)

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skinny_gemm import PreparedWarpSplitK, WarpSplitKTactic, matmul, runtime
+from skinny_gemm.problem import GemmProblem
 from skinny_gemm.runtime import cache, compile_kernel, gemm
 from skinny_gemm.runtime.bfloat16 import from_bits, to_bits
 
@@ -32,23 +33,23 @@ def bf16(*shape):
 
 class TestCache:
     def test_a_second_process_reads_what_the_first_compiled(self, fresh_cache, monkeypatch):
-        compiled = compile_kernel(TACTIC, N, K)
+        compiled = compile_kernel(TACTIC, GemmProblem(1, N, K))
         (entry,) = fresh_cache.iterdir()
         monkeypatch.setattr(runtime.compile, "_memory", {})
         monkeypatch.setattr(runtime.compile, "compile_jit", lambda *_: pytest.fail("compiled again"))
-        assert compile_kernel(TACTIC, N, K) == compiled
+        assert compile_kernel(TACTIC, GemmProblem(1, N, K)) == compiled
         assert set(zipfile.ZipFile(entry).namelist()) == {"kernel.json", "kernel.ptx", "kernel.cubin"}
 
     def test_what_decides_the_code_decides_the_entry(self, fresh_cache):
-        for arguments in ((TACTIC, N, K), (TACTIC, N, 256), (dataclasses.replace(TACTIC, stages=3), N, K)):
-            compile_kernel(*arguments)
-        compile_kernel(TACTIC, N, K, arch="sm_100a")
-        compile_kernel(TACTIC, N, K, pdl=False)
+        for tactic, k in ((TACTIC, K), (TACTIC, 256), (dataclasses.replace(TACTIC, stages=3), K)):
+            compile_kernel(tactic, GemmProblem(1, N, k))
+        compile_kernel(TACTIC, GemmProblem(1, N, K), arch="sm_100a")
+        compile_kernel(TACTIC, GemmProblem(1, N, K), pdl=False)
         assert len(list(fresh_cache.iterdir())) == 5
 
     @pytest.mark.parametrize("damage", ["truncate", "flip", "deflate", "encrypt", "empty", "json", "directory"])
     def test_a_damaged_entry_is_replaced(self, fresh_cache, monkeypatch, damage):
-        compiled = compile_kernel(TACTIC, N, K)
+        compiled = compile_kernel(TACTIC, GemmProblem(1, N, K))
         (entry,) = fresh_cache.iterdir()
         content = entry.read_bytes()
         middle = len(content) // 2
@@ -69,7 +70,7 @@ class TestCache:
             damaged = {"truncate": content[:middle], "flip": flipped, "deflate": deflate, "encrypt": encrypt}
             entry.write_bytes(damaged.get(damage, b""))
         monkeypatch.setattr(runtime.compile, "_memory", {})
-        again = compile_kernel(TACTIC, N, K)
+        again = compile_kernel(TACTIC, GemmProblem(1, N, K))
         assert (again.ptx, again.smem_bytes) == (compiled.ptx, compiled.smem_bytes)
         if damage != "directory":
             assert cache.load(entry.stem) == again
@@ -77,10 +78,10 @@ class TestCache:
     def test_no_writable_cache_costs_only_the_cache(self, fresh_cache, monkeypatch):
         (fresh_cache / "file").write_text("")
         monkeypatch.setenv("SKINNY_GEMM_CACHE", str(fresh_cache / "file" / "below"))
-        assert compile_kernel(TACTIC, N, K).ptx
+        assert compile_kernel(TACTIC, GemmProblem(1, N, K)).ptx
 
     def test_concurrent_writers_and_readers_never_see_half_an_entry(self, fresh_cache):
-        compiled = compile_kernel(TACTIC, N, K)
+        compiled = compile_kernel(TACTIC, GemmProblem(1, N, K))
         with multiprocessing.get_context("spawn").Pool(2) as pool:
             assert all(pool.starmap(_store_and_load, [(compiled, 40)] * 2))
         assert not [path for path in fresh_cache.iterdir() if path.name.startswith(".")]

@@ -57,9 +57,7 @@ def test_a_smaller_gpu_allows_fewer_stages():
     assert "101,376 available" in tactic.why_not(PROBLEM, device.get("rtx5090"))
 
 
-@given(
-    st.sampled_from([16, 48, 64, 560, 3584]), st.sampled_from([128, 256, 512, 640, 1536, 7168]), st.integers(1, 32)
-)
+@given(st.sampled_from([16, 48, 64, 560, 3584]), st.sampled_from([128, 256, 512, 640, 1536, 7168]), st.integers(1, 32))
 def test_enumerate_is_exactly_what_is_legal(n, k, m):
     """Against the specification's table, restated here by hand."""
     problem = GemmProblem(m, n, k)

@@ -55,7 +55,7 @@ def test_every_schedule_gives_the_same_bits(run, tactic):
 def test_the_partials_are_added_in_warp_order(run):
     """Warps 0 to 3 hold K quarters of each tile: with partials 2^24, 1, -2^24, 1 only the order 0, 1, 2, 3 gives 1."""
     tactic = WarpSplitKTactic(16, 8, 128, 1, 1)
-    compiled = compile_kernel(tactic, 16, 128)
+    compiled = compile_kernel(tactic, GemmProblem(1, 16, 128))
     x, weight = np.zeros((1, 128), np.float32), np.zeros((16, 128), np.float32)
     x[0, [0, 32, 64, 96]] = 1
     weight[:, [0, 32, 64, 96]] = 2.0**24, 1, -(2.0**24), 1
@@ -71,14 +71,14 @@ def test_the_partials_are_added_in_warp_order(run):
 
 def test_one_binary_serves_every_m(run, tolerance):
     tactic = WarpSplitKTactic(16, 8, 128, 4, 1)
-    compiled = compile_kernel(tactic, *SMALL)
+    compiled = compile_kernel(tactic, GemmProblem(1, *SMALL))
     assert all(run(tactic, m, *SMALL, compiled=compiled).error < tolerance for m in range(1, 33))
 
 
 def test_shared_memory_is_exactly_what_the_footprint_says(run):
     """At the footprint's size it runs; eight bytes less and the last barrier is out of bounds."""
     tactic = WarpSplitKTactic(16, 8, 128, 2, 1)
-    compiled = compile_kernel(tactic, *SMALL)
+    compiled = compile_kernel(tactic, GemmProblem(1, *SMALL))
     assert compiled.smem_bytes == tactic.footprint(GemmProblem(8, *SMALL), device.get("h200")).smem_bytes
     run(tactic, 8, *SMALL, compiled=compiled)
     smaller = dataclasses.replace(compiled, smem_bytes=compiled.smem_bytes - 8)
@@ -88,14 +88,14 @@ def test_shared_memory_is_exactly_what_the_footprint_says(run):
 
 def test_pdl_is_a_switch():
     tactic = WarpSplitKTactic(16, 8, 128, 2, 1)
-    assert "griddepcontrol" not in compile_kernel(tactic, *SMALL, pdl=False).ptx
-    text = compile_kernel(tactic, *SMALL, pdl=True).ptx
+    assert "griddepcontrol" not in compile_kernel(tactic, GemmProblem(1, *SMALL), pdl=False).ptx
+    text = compile_kernel(tactic, GemmProblem(1, *SMALL), pdl=True).ptx
     assert text.count("griddepcontrol.launch_dependents") == 1
 
 
 def test_only_after_the_dependency_wait_is_x_read_and_weights_before_it():
     """In program order: weight tile 0, barrier set-up, the wait, and only then the unhinted copies, which are x's."""
-    text = compile_kernel(WarpSplitKTactic(16, 8, 128, 2, 1), *SMALL).ptx
+    text = compile_kernel(WarpSplitKTactic(16, 8, 128, 2, 1), GemmProblem(1, *SMALL)).ptx
     wait = text.index("griddepcontrol.wait")
     hinted = [match.start() for match in re.finditer(r"cp\.async\.cg\S*cache_hint", text)]
     plain = [match.start() for match in re.finditer(r"cp\.async\.cg\.shared\.global \[", text)]
@@ -105,7 +105,7 @@ def test_only_after_the_dependency_wait_is_x_read_and_weights_before_it():
 
 def test_the_k_loop_is_unrolled():
     """Rolled, K = 7168 ran 3-16 % slower: one mma per k16 phase of a warp's quarter of each tile stands in the PTX."""
-    text = compile_kernel(WarpSplitKTactic(16, 8, 256, 4, 1), 64, 2048).ptx
+    text = compile_kernel(WarpSplitKTactic(16, 8, 256, 4, 1), GemmProblem(1, 64, 2048)).ptx
     assert text.count("mma.sync") == 2048 // 256 * 4
 
 
@@ -122,7 +122,7 @@ def odd_descriptors(cubin):
 def test_every_legal_tactic_compiles_for_every_architecture(arch):
     """compile_kernel refuses a mis-encoded copy, so that compiling is the scan; the disassembler confirms a few."""
     for i, tactic in enumerate(EVERY):
-        compiled = compile_kernel(tactic, *SMALL, arch=arch)
+        compiled = compile_kernel(tactic, GemmProblem(1, *SMALL), arch=arch)
         assert f".target {arch}" in compiled.ptx and compiled.arch == arch
         assert compiled.resources.spill_bytes == 0 and compiled.resources.registers <= 128
         if i % 16 == 0:

@@ -1,0 +1,338 @@
+"""Weight-stationary GEMM for the MoE front: `y[M, N] = x[M, K] @ weight[N, K]^T`, BF16, published into a mailbox.
+
+Weights do not depend on the previous kernel: a CTA has *all* of its weights on their way to registers and shared memory
+before it waits for that kernel. After the wait only x, the MMAs and a reduction remain. K is split over the `kq` warps
+of a row tile and over the `ks` CTAs of a cluster; the parts are always added in K order, so results are bitwise
+reproducible.
+
+Single pass (tg = 0): every warp multiplies all tokens, leaves its sums in shared memory, and after a cluster barrier
+the owner of a block gathers the parts of all CTAs through DSMEM. Token groups (tg > 0): x comes by bulk copies, the
+parts of a group are pushed to their owners while the next group is multiplied, and each owner settles one group behind.
+
+All offsets come from `layouts.ws_gemm` and `layouts.mailbox`.
+"""
+
+import cutlass
+import cutlass.cute as cute
+from cutlass import Float32, Int32, Int64
+
+from ..artifact import Parameter
+from ..layouts import mailbox as mail
+from ..layouts import ws_gemm as layout
+from ..layouts.fragments import MMA_N
+from ..problem import FrontProblem
+from ..tactics.ws_gemm import WsGemmTactic
+from . import ptx
+
+TRANSPORTS = ("local", "peers", "multicast")
+MAX_PEERS = 16
+X_WINDOW = 16  #: 16-byte loads of x a lane keeps in flight
+
+
+def build(problem: FrontProblem, tactic: WsGemmTactic, pdl: bool, transport: str = "local", peers: int = 1) -> "WsGemm":
+    """The kernel to compile for one rank of `problem`.
+
+    `transport`: "local" publishes to one mailbox of this GPU, "peers" to each of `peers` mailboxes, "multicast" to all
+    mailboxes behind one multicast address.
+    """
+    return WsGemm(problem, tactic, pdl, transport, peers)
+
+
+class WsGemm:
+    """The kernel for one (problem, tactic, transport); `pdl` compiles programmatic dependent launch in or out."""
+
+    def __init__(self, problem: FrontProblem, tactic: WsGemmTactic, pdl: bool, transport: str, peers: int):
+        p, t = problem, tactic
+        self.problem, self.tactic, self.pdl, self.transport = p, t, pdl, transport
+        self.block, self.cluster, self.smem_bytes = (t.threads, 1, 1), (t.ks, 1, 1), t.smem_bytes(p)
+        self.smem = {name: offset for name, offset, _ in t.smem_regions(p)}
+        self.warps = t.rt * t.kq
+        self.kb = t.blocks(p)
+        self.chains = t.chains(p)
+        self.tiles = layout.token_tiles(p.m)
+        self.group_tiles = layout.tiles_per_group(p.m, t.tg)
+        self.groups = layout.groups(p.m, t.tg)
+        self.blocks = self.tiles * t.rt
+        self.slots = layout.slots(self.blocks, t.ks)
+        self.k_slice = p.k // t.ks
+        names = [f"mailbox{i}" for i in range(peers)] if transport == "peers" else ["mailbox"]
+        self.parameters = (
+            Parameter("weight", "pointer"),
+            Parameter("x", "pointer"),
+            Parameter("rank", "i32"),
+            *(Parameter(name, "pointer", written=True) for name in names),
+        )
+
+    @cute.jit
+    def __call__(self, weight: cute.Pointer, x: cute.Pointer, rank: Int32, *mailboxes):
+        self.kernel(weight, x, rank, mailboxes).launch(
+            grid=self.tactic.grid(self.problem),
+            block=self.block,
+            cluster=self.cluster,
+            smem=self.smem_bytes,
+            use_pdl=self.pdl,
+        )
+
+    @cute.kernel
+    def kernel(self, weight: cute.Pointer, x: cute.Pointer, rank: Int32, mailboxes: tuple):
+        t = self.tactic
+        if cutlass.const_expr(self.pdl):
+            # First of all: whoever consumes this kernel's results waits for it or polls, and the next kernel's weights
+            # can be on their way while this one works.
+            cute.arch.griddepcontrol_launch_dependents()
+        thread, _, _ = cute.arch.thread_idx()
+        block, _, _ = cute.arch.block_idx()
+        warp = cute.arch.make_warp_uniform(thread // layout.WARP)
+        lane = thread & 31
+        cta_tile, cta = block // t.ks, block % t.ks
+        row_tile, part = warp // t.kq, warp % t.kq
+        barriers = cute.arch.get_dyn_smem(Int64, alignment=128)
+        smem = barriers.toint()
+
+        if cutlass.const_expr(t.tg > 0):
+            if thread == 0:
+                for group in cutlass.range_constexpr(self.groups):
+                    cute.arch.mbarrier_init(barriers + (self.smem["group barriers"] // 8 + group), 1)
+                for slot in cutlass.range_constexpr(self.slots):
+                    cute.arch.mbarrier_init(barriers + (self.smem["owner barriers"] // 8 + slot), 1)
+                cute.arch.mbarrier_init_fence()
+                for slot in cutlass.range_constexpr(self.slots):
+                    expected = t.ks * t.kq * layout.FRAGMENT_BYTES
+                    barrier = barriers + (self.smem["owner barriers"] // 8 + slot)
+                    cute.arch.mbarrier_arrive_and_expect_tx(barrier, expected)
+            cute.arch.sync_threads()
+            cute.arch.cluster_arrive_relaxed()
+
+        held = self.load_weights(weight, smem, cta_tile, cta * t.kq + part, row_tile, warp, lane)
+        if cutlass.const_expr(self.pdl):
+            cute.arch.griddepcontrol_wait()
+        if cutlass.const_expr(t.tg == 0):
+            self.single_pass(x, rank, mailboxes, smem, held, cta_tile, cta, row_tile, part, warp, lane)
+        else:
+            self.token_groups(x, rank, mailboxes, smem, barriers, held, cta_tile, cta, row_tile, part, warp, lane)
+
+    kernel.set_name_prefix("ws_gemm", remove_cutlass_symbol=True, keep_mangled_name=False)
+
+    # Methods without a decorator run while the kernel is traced: plain Python, unrolled over constants.
+
+    def load_weights(self, weight, smem, cta_tile, part, row_tile, warp, lane) -> list:
+        """Sends for all of a warp's weights: staged K blocks first, then one pair of fragments per block held."""
+        p, t = self.problem, self.tactic
+        row = layout.output_row(cta_tile, row_tile, layout.load_row(lane), t.rt)
+        column = layout.k_column(part, 0, lane, self.kb)
+        source = weight.toint() + (Int64(row) * p.k + column) * 2
+        halves = (0, 8 * p.k * 2)  # bytes to weight rows g and g + 8
+        policy = ptx.evict_first_policy()
+        self.stages = [
+            [smem + self.smem["stages"] + layout.stage_offset(warp, block, half, lane, t.staged) for half in (0, 1)]
+            for block in range(t.staged)
+        ]
+        for block, stage in enumerate(self.stages):
+            for half in (0, 1):
+                address = source + (halves[half] + 2 * layout.K_BLOCK * block)
+                ptx.cp_async_evict_first(stage[half], address, policy)
+        if t.staged:
+            cute.arch.cp_async_commit_group()
+        return [
+            [ptx.load_weights_b32x4(source + (halves[half] + 2 * layout.K_BLOCK * block), policy) for half in (0, 1)]
+            for block in range(t.staged, self.kb)
+        ]
+
+    def multiply(self, held, tiles: int, load_x) -> list:
+        """The warp's sums of `tiles` 8-token tiles: four words each; `load_x(tile, block)` gives four words of x.
+
+        Loads of x run ahead of the MMAs by a window, so that their latency is paid once.
+        """
+        t = self.tactic
+        steps = [(block, tile) for block in range(self.kb) for tile in range(tiles)]
+        acc = [[[Float32(0.0)] * 4 for _ in range(self.chains)] for _ in range(tiles)]
+        words = [load_x(tile, block) for block, tile in steps[:X_WINDOW]]
+        weights = None
+        for i, (block, tile) in enumerate(steps):
+            if tile == 0:
+                if block < t.staged:
+                    weights = [ptx.load_shared_b32x4(address) for address in self.stages[block]]
+                else:
+                    weights = held[block - t.staged]
+            for mma in (0, 1):
+                chain = (2 * block + mma) % self.chains
+                a, b = layout.a_words(mma, *weights), layout.b_words(mma, words[i])
+                acc[tile][chain] = ptx.mma_bf16(acc[tile][chain], a, b)
+            if len(words) < len(steps):
+                ahead_block, ahead_tile = steps[len(words)]
+                words.append(load_x(ahead_tile, ahead_block))
+        sums = []
+        for chains in acc:
+            total = chains[0]
+            for chain in chains[1:]:
+                total = [a + b for a, b in zip(total, chain, strict=True)]
+            sums.append(total)
+        return sums
+
+    @cute.jit
+    def single_pass(self, x, rank, mailboxes, smem, held, cta_tile, cta, row_tile, part, warp, lane):
+        """All tokens at once, x from global memory; then the owner of each block gathers its parts."""
+        p, t = self.problem, self.tactic
+        column = layout.k_column(cta * t.kq + part, 0, lane, self.kb)
+        rows = []
+        for tile in cutlass.range_constexpr(self.tiles):
+            token = MMA_N * tile + layout.load_row(lane)
+            if cutlass.const_expr(MMA_N * tile + MMA_N > p.m):
+                # Tokens past M repeat the last one: in bounds, free (the same sectors), and never published.
+                token = cutlass.min(token, p.m - 1)
+            rows.append(x.toint() + (Int64(token) * p.k + column) * 2)
+        if cutlass.const_expr(t.staged > 0):
+            cute.arch.cp_async_wait_group(0)  # a lane reads back only what it copied itself: no barrier
+        sums = self.multiply(
+            held,
+            self.tiles,
+            lambda tile, block: ptx.load_global_b32x4(rows[tile] + 2 * layout.K_BLOCK * block),
+        )
+        parts = smem + self.smem["parts"]
+        for tile in cutlass.range_constexpr(self.tiles):
+            slot = layout.block_index(tile, row_tile, t.rt)
+            ptx.store_shared_f32x4(parts + layout.part_offset(slot, part, lane, t.kq), sums[tile])
+        if cutlass.const_expr(t.ks > 1):
+            # Release and acquire over all threads of the cluster: every CTA's sums are there, and it still runs.
+            cute.arch.cluster_arrive()
+            cute.arch.cluster_wait()
+        else:
+            cute.arch.sync_threads()
+        peers = [parts]
+        if cutlass.const_expr(t.ks > 1):
+            peers = [ptx.cluster_address(parts, Int32(peer)) for peer in range(t.ks)]
+        for slot in cutlass.range_constexpr(self.slots):
+            block = layout.owned_block(cta, slot, t.ks)
+            if warp == slot % self.warps and block < self.blocks:
+                addresses = [
+                    peer + layout.part_offset(block, part, lane, t.kq) for peer in peers for part in range(t.kq)
+                ]
+                load = ptx.load_cluster_f32x4 if cutlass.const_expr(t.ks > 1) else ptx.load_shared_f32x4
+                self.settle(self.add(addresses, load), block, rank, mailboxes, smem, cta_tile, warp, lane)
+        if cutlass.const_expr(t.ks > 1):
+            # A peer's shared memory must outlive the reads.
+            cute.arch.cluster_arrive()
+            cute.arch.cluster_wait()
+
+    @cute.jit
+    def token_groups(self, x, rank, mailboxes, smem, barriers, held, cta_tile, cta, row_tile, part, warp, lane):
+        """Group by group, x by bulk copies; a group's parts are pushed to their owners, who settle a group later."""
+        t = self.tactic
+        if warp == 0:
+            self.stage_x(x, smem, barriers, cta, lane)
+        if cutlass.const_expr(t.staged > 0):
+            cute.arch.cp_async_wait_group(0)
+        column = layout.k_column(part, 0, lane, self.kb)  # inside this CTA's K slice
+        tile_x = smem + self.smem["x"] + layout.x_offset(layout.load_row(lane), column, self.k_slice)
+        for group in cutlass.range_constexpr(self.groups):
+            first = group * self.group_tiles
+            tiles = min(self.group_tiles, self.tiles - first)
+            group_x = tile_x + layout.x_offset(MMA_N * first, 0, self.k_slice)
+            cute.arch.mbarrier_wait(barriers + (self.smem["group barriers"] // 8 + group), 0)
+            sums = self.multiply(
+                held,
+                tiles,
+                lambda tile, block: ptx.load_shared_b32x4(
+                    group_x + layout.x_offset(MMA_N * tile, layout.K_BLOCK * block, self.k_slice)  # noqa: B023
+                ),
+            )
+            if cutlass.const_expr(group == 0):
+                cute.arch.cluster_wait()  # the owners' barriers are armed; the latency was hidden behind the weights
+            for tile in cutlass.range_constexpr(tiles):
+                block = layout.block_index(first + tile, row_tile, t.rt)
+                owner, slot = layout.owner(block, t.ks)
+                target = smem + self.smem["receive"] + layout.part_offset(slot, cta * t.kq + part, lane, t.ks * t.kq)
+                barrier = smem + self.smem["owner barriers"] + 8 * slot
+                ptx.store_cluster_async_f32x4(
+                    ptx.cluster_address(target, owner), sums[tile], ptx.cluster_address(barrier, owner)
+                )
+            if cutlass.const_expr(group > 0):
+                self.settle_group(group - 1, rank, mailboxes, smem, cta_tile, cta, warp, lane)
+        self.settle_group(self.groups - 1, rank, mailboxes, smem, cta_tile, cta, warp, lane)
+
+    @cute.jit
+    def stage_x(self, x, smem, barriers, cta, lane):
+        """Warp 0: arms each group's barrier and copies this CTA's K slice of every token's row of x."""
+        p, t = self.problem, self.tactic
+        group_tokens = self.group_tiles * MMA_N
+        if lane == 0:
+            for group in cutlass.range_constexpr(self.groups):
+                size = layout.group_tokens(group, p.m, t.tg) * 2 * self.k_slice
+                cute.arch.mbarrier_arrive_and_expect_tx(barriers + (self.smem["group barriers"] // 8 + group), size)
+        cute.arch.sync_warp()
+        for first in cutlass.range_constexpr(0, p.m, layout.WARP):
+            token = first + lane
+            if token < p.m:
+                ptx.bulk_copy(
+                    smem + self.smem["x"] + layout.x_offset(token, 0, self.k_slice),
+                    x.toint() + (Int64(token) * p.k + cta * self.k_slice) * 2,
+                    Int32(2 * self.k_slice),
+                    smem + self.smem["group barriers"] + 8 * (token // group_tokens),
+                )
+
+    @cute.jit
+    def settle_group(self, group: cutlass.Constexpr, rank, mailboxes, smem, cta_tile, cta, warp, lane):
+        """Sums and publishes the blocks of `group` that this CTA owns, each by one warp."""
+        t = self.tactic
+        low = group * self.group_tiles * t.rt
+        high = min(low + self.group_tiles * t.rt, self.blocks)
+        parts = t.ks * t.kq
+        for slot in cutlass.range_constexpr(low // t.ks, layout.slots(high, t.ks)):
+            block = layout.owned_block(cta, slot, t.ks)
+            if warp == slot % self.warps and block >= low and block < high:
+                ptx.mbarrier_wait_cluster(smem + self.smem["owner barriers"] + 8 * slot, Int32(0))
+                receive = smem + self.smem["receive"]
+                addresses = [receive + layout.part_offset(slot, part, lane, parts) for part in range(parts)]
+                self.settle(
+                    self.add(addresses, ptx.load_shared_f32x4), block, rank, mailboxes, smem, cta_tile, warp, lane
+                )
+
+    def add(self, addresses, load) -> list:
+        """The sum of the four words at each address, in order."""
+        total, *others = [load(address) for address in addresses]
+        for words in others:
+            total = [a + b for a, b in zip(total, words, strict=True)]
+        return total
+
+    @cute.jit
+    def settle(self, total, block, rank, mailboxes, smem, cta_tile, warp, lane):
+        """Publishes a finished block: its warp turns accumulator order into runs of four rows per lane."""
+        p, t = self.problem, self.tactic
+        token_tile, row_tile = layout.block_tile(block, t.rt)
+        red = smem + self.smem["red"] + warp * layout.FRAGMENT_BYTES
+        cute.arch.sync_warp()  # the previous block's reads are done
+        for word in cutlass.range_constexpr(0, 4, 2):
+            row, token = layout.accumulator_element(lane, word)
+            ptx.store_shared_f32x2(red + layout.red_offset(row, token), total[word], total[word + 1])
+        cute.arch.sync_warp()
+        row, token = layout.publish_unit(lane)
+        values = [ptx.load_shared_f32(red + layout.red_offset(row + i, token)) for i in range(4)]
+        token = MMA_N * token_tile + token
+        column = layout.output_row(cta_tile, row_tile, row, t.rt)
+        pairs = [self.pack(values[0], values[1]), self.pack(values[2], values[3])]
+        partner = [cute.arch.shuffle_sync_bfly(pair, 8) for pair in pairs]
+        if token < p.m:
+            if column < p.valid:
+                words = [ptx.without(ptx.f32_bits(value), Int32(mail.LOGIT_SENTINEL - (1 << 32))) for value in values]
+                self.publish(mailboxes, token, mail.logit_column(rank, p.valid, column, p.latent), words)
+            elif column >= p.split and (lane & 8) == 0:
+                at = mail.latent_column(rank, p.shard, column - p.split)
+                self.publish(mailboxes, token, at, [*pairs, *partner])
+
+    def pack(self, low, high):
+        """Two FP32 as a word of BF16, neither half of it the sentinel: judged after rounding."""
+        word = ptx.pack_bf16x2(low, high)
+        sentinel = mail.BF16_SENTINEL
+        low = ptx.without(word & 0xFFFF, Int32(sentinel))
+        return low | ptx.without(word & Int32(-0x10000), Int32((sentinel << 16) - (1 << 32)))
+
+    def publish(self, mailboxes, token, column, words) -> None:
+        """Stores 16 bytes at (token, BF16 column) of every mailbox."""
+        store = {
+            "local": ptx.publish_gpu_b32x4,
+            "peers": ptx.publish_system_b32x4,
+            "multicast": ptx.publish_multicast_b32x4,
+        }[self.transport]
+        offset = Int64(mail.offset(0, token, column, 0, self.problem.width))
+        for mailbox in mailboxes:
+            store(mailbox.toint() + offset, words)

@@ -1,0 +1,47 @@
+"""The mailbox of the MoE front: one BF16 row per token, latent first, then the logits as FP32 words.
+
+A row holds `latent + 2 * experts` BF16 columns: `latent` values, then `experts` FP32 words. What nobody has published
+yet is the sentinel -0.0, of each part in its own format; published values never are. Everything is compared as bits:
+as floats -0.0 == +0.0, and a flushed negative subnormal would become the sentinel.
+
+Plain arithmetic: Python integers, NumPy arrays and DSL integers.
+"""
+
+import numpy as np
+
+BF16_SENTINEL = 0x8000  #: -0.0; an unpublished latent word is two of them
+LATENT_SENTINEL = 0x80008000  #: a 32-bit word of the latent part that holds nothing yet
+LOGIT_SENTINEL = 0x80000000  #: FP32 -0.0
+FRAGMENT_BYTES = 16  #: what one store publishes and one poll reads
+
+
+def latent_column(rank, shard, column):
+    """BF16 column of latent `column` 0..shard-1 of the shard that `rank` computes."""
+    return rank * shard + column
+
+
+def logit_column(rank, valid, row, latent):
+    """First of the two BF16 columns of the FP32 logit of router `row` 0..valid-1 of `rank`."""
+    return latent + 2 * (rank * valid + row)
+
+
+def offset(buffer, token, column, capacity, width):
+    """Bytes from the start of a mailbox to (token, BF16 column) of `buffer` 0 or 1."""
+    return ((buffer * capacity + token) * width + column) * 2
+
+
+def publisher(column, latent, shard, valid):
+    """The rank that publishes BF16 `column` of a row (plain integers)."""
+    return column // shard if column < latent else (column - latent) // 2 // valid
+
+
+def fragments(width):
+    """16-byte fragments of a row of `width` BF16 columns."""
+    return 2 * width // FRAGMENT_BYTES
+
+
+def empty(tokens, latent, experts):
+    """Rows of a mailbox that nobody has published to: BF16 bits, uint16 `[tokens, latent + 2 * experts]`."""
+    latents = np.full((tokens, latent), BF16_SENTINEL, np.uint16)
+    logits = np.full((tokens, experts), LOGIT_SENTINEL, np.uint32)
+    return np.concatenate([latents, logits.view(np.uint16)], axis=1)

@@ -1,0 +1,179 @@
+"""Every offset of the weight-stationary GEMM, stated once: the kernel calls these functions, notebooks draw them.
+
+A CTA holds `rt` tiles of 16 weight rows and 1/ks of K. Its warps are `rt` row tiles by `kq` K parts: warp w works on
+row tile w div kq and part w mod kq. With the ks CTAs of a cluster that makes `parts = ks * kq` parts of K, each of kb
+blocks of 32 elements. A *block* (of the output) is 16 rows x 8 tokens: one `mma` accumulator of a warp.
+
+Plain arithmetic: Python integers, NumPy arrays and DSL integers. Offsets are in bytes unless a name says otherwise.
+"""
+
+from .fragments import MMA_M, MMA_N, c_element, plane_word
+
+WARP = 32
+K_BLOCK = 32  #: K elements of one block: four lanes x 16 bytes, two mma
+FRAGMENT_BYTES = 16 * WARP  #: 16 bytes a lane: one load, or the accumulator of one mma
+
+# --- the K permutation that makes ldmatrix unnecessary
+
+
+def k_column(part, block, lane, kb):
+    """First of the 8 consecutive K elements that `lane` loads of K `block` 0..kb-1 of `part` 0..parts-1."""
+    return (part * kb + block) * K_BLOCK + 8 * (lane & 3)
+
+
+def load_row(lane):
+    """Row of the weight tile (and 8 more: its second load), or token of the token tile, that `lane` loads."""
+    return lane >> 2
+
+
+def a_words(mma, low, high):
+    """The A fragment of mma 0 or 1 of a K block: from a lane's words of weight rows g (`low`) and g + 8 (`high`)."""
+    return low[2 * mma], high[2 * mma], low[2 * mma + 1], high[2 * mma + 1]
+
+
+def b_words(mma, words):
+    """The B fragment of mma 0 or 1 of a K block, from a lane's four words of its token's row."""
+    return words[2 * mma], words[2 * mma + 1]
+
+
+def k_element(mma, k):
+    """Which K element 0..31 of a block sits where mma 0 or 1 expects its k 0..15: the permutation, of A and B alike.
+
+    In a fragment k = 8 r + 2 p + half belongs to the lanes of part p; they hold elements 8 p to 8 p + 7 in memory.
+    """
+    return 8 * ((k >> 1) & 3) + 4 * mma + 2 * (k >> 3) + (k & 1)
+
+
+# --- shared memory
+
+
+def stage_offset(warp, block, row_half, lane, staged):
+    """Where `lane` keeps its 16 bytes of staged K `block` 0..staged-1, weight row g (`row_half` 0) or g + 8 (1)."""
+    return ((warp * staged + block) * 2 + row_half) * FRAGMENT_BYTES + 16 * lane
+
+
+def x_pitch(k_slice):
+    """Bytes between the token rows of a CTA's x tile, `k_slice` BF16 each: always 64 more than a multiple of 128.
+
+    A 16-byte load serves two rows a phase, 64 bytes of each: they then lie in different halves of the banks.
+    """
+    return 2 * k_slice + (64 if k_slice % 64 == 0 else 0)
+
+
+def x_offset(token, column, k_slice):
+    """Where element `column` of this CTA's K slice of `token` lies in the x tile."""
+    return token * x_pitch(k_slice) + 2 * column
+
+
+def part_offset(slot, part, lane, parts):
+    """Where `lane`'s four accumulator words of `part` of the block in `slot` lie: 16 bytes a lane, no conflicts.
+
+    In the gather a slot is a block and `parts` are this CTA's kq; in the settle pipeline a slot is one of those that
+    this CTA owns and `parts` are all of the cluster's.
+    """
+    return (slot * parts + part) * FRAGMENT_BYTES + 16 * lane
+
+
+def accumulator_element(lane, word):
+    """(row 0..15, token 0..7) of accumulator `word` 0..3 in `lane`."""
+    return c_element(lane, word)
+
+
+def red_offset(row, token):
+    """Where (row, token) of a finished block lies while its warp turns lanes of tokens into runs of rows.
+
+    The block is a plane of 16 x 8 words: stores (8 bytes a lane) and loads (4 bytes a lane) touch every bank once.
+    """
+    return 4 * plane_word(row, token)
+
+
+def publish_unit(lane):
+    """(first of four rows, token) of a finished block that `lane` publishes; lanes 8 apart hold rows 8q and 8q + 4."""
+    return 4 * (lane >> 3), lane & 7
+
+
+# --- who owns what
+
+
+def block_index(token_tile, row_tile, rt):
+    """Number of the block (`token_tile`, `row_tile`) of a cluster."""
+    return token_tile * rt + row_tile
+
+
+def block_tile(block, rt):
+    """(token tile, row tile) of a block."""
+    return block // rt, block % rt
+
+
+def owner(block, ks):
+    """(CTA of the cluster, slot) that sums and publishes `block`."""
+    return block % ks, block // ks
+
+
+def owned_block(cta, slot, ks):
+    """The block that cluster CTA `cta` owns in `slot`; beyond the last block where it owns fewer."""
+    return slot * ks + cta
+
+
+def slots(blocks, ks):
+    """Slots of each CTA: the most blocks that one owns."""
+    return -(-blocks // ks)
+
+
+def token_tiles(m):
+    """8-token tiles of M tokens."""
+    return -(-m // MMA_N)
+
+
+def tiles_per_group(m, tg):
+    """8-token tiles of one token group of `tg` tokens; all of them if `tg` is 0 or more than M."""
+    return min(token_tiles(m), tg // MMA_N) if tg else token_tiles(m)
+
+
+def groups(m, tg):
+    """Token groups of M tokens."""
+    return -(-token_tiles(m) // tiles_per_group(m, tg))
+
+
+def group_tokens(group, m, tg):
+    """Tokens of `group` that exist: all of its tiles' but those past M."""
+    tokens = MMA_N * tiles_per_group(m, tg)
+    return min(m - group * tokens, tokens)
+
+
+def output_row(cta_tile, row_tile, row, rt):
+    """Weight row (column of the output) of `row` 0..15 of a CTA's row tile; `cta_tile` is its cluster's number."""
+    return (cta_tile * rt + row_tile) * MMA_M + row
+
+
+def smem_regions(m, k, rt, kq, ks, staged, tg):
+    """The CTA's shared memory in allocation order: [(name, byte offset, bytes)], each a multiple of 8 bytes.
+
+    stages: staged weights. x, receive, group and owner barriers: the settle pipeline only. parts: the warps' sums, of
+    a single pass only. red: one block a warp.
+    """
+    warps = rt * kq
+    blocks = token_tiles(m) * rt
+    sizes = [("stages", warps * staged * 2 * FRAGMENT_BYTES)]
+    if tg:
+        owned = slots(blocks, ks)
+        sizes += [
+            ("x", MMA_N * token_tiles(m) * x_pitch(k // ks)),
+            ("receive", owned * ks * kq * FRAGMENT_BYTES),
+            ("red", warps * FRAGMENT_BYTES),
+            ("group barriers", 8 * groups(m, tg)),
+            ("owner barriers", 8 * owned),
+        ]
+    else:
+        sizes += [("parts", blocks * kq * FRAGMENT_BYTES), ("red", warps * FRAGMENT_BYTES)]
+    regions, offset = [], 0
+    for name, size in sizes:
+        regions.append((name, offset, size))
+        offset += size
+    return regions
+
+
+def smem_bytes(m, k, rt, kq, ks, staged, tg):
+    """Bytes of dynamic shared memory one CTA allocates."""
+    _, offset, size = smem_regions(m, k, rt, kq, ks, staged, tg)[-1]
+    return offset + size

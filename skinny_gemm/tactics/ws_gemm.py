@@ -1,0 +1,208 @@
+"""Tactics of the weight-stationary GEMM: what is legal, what it costs, and a default."""
+
+import itertools
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from math import ceil
+from typing import ClassVar
+
+import numpy as np
+
+from ..device import Device
+from ..layouts import mailbox
+from ..layouts import ws_gemm as layout
+from ..layouts.fragments import MMA_M, MMA_N
+from ..problem import FrontProblem, GemmProblem
+from .base import BF16_TOLERANCE, F32_TOLERANCE, Footprint, Result, Tactic, occupancy, waves
+
+MAX_M = 64
+MAX_THREADS = 1024
+MAX_CLUSTER = 16  #: what any device offers, beyond 8 as a non-portable size
+MAX_CHAINS = 4  #: more independent accumulators than that no longer hide the latency of mma.sync
+MAX_ROW_TILES = 8  #: of a CTA in `enumerate`
+MAX_MMAS = 2048  #: of a warp: the loops are fully unrolled; more would outgrow the instruction cache
+REGISTERS = 255  #: that one thread can name
+OTHER_REGISTERS = 48  #: of a thread besides weights, accumulators and x: addresses, barriers and the epilogue's
+
+
+@dataclass(frozen=True)
+class WsGemmTactic(Tactic):
+    """How N and K are cut over warps, CTAs and clusters, what of the weights is staged, and the token groups."""
+
+    kernel: ClassVar[str] = "ws-gemm"
+
+    rt: int  #: 16-row tiles of N per CTA; N is a multiple of 16 rt
+    kq: int  #: warps that split K inside a CTA; K is a multiple of 32 kq ks, and 32 rt kq threads at most 1024
+    ks: int  #: CTAs of a cluster that split K: 1 to 16, above 8 a non-portable size
+    staged: int  #: K blocks of a warp that go through shared memory: 0 to K / (32 kq ks); the others sit in registers
+    tg: int  #: tokens per group, a multiple of 8 (and ks > 1); 0: a single pass
+    ch: int  #: accumulator chains per 8-token tile, 1 to 4; 0: 4 / tiles per group, at least 1
+
+    @classmethod
+    def problem(cls, problem: GemmProblem) -> FrontProblem:
+        """`problem` as the front of one rank, see `FrontProblem.of`."""
+        return FrontProblem.of(problem)
+
+    def specialisation(self, problem: GemmProblem) -> dict[str, int]:
+        """Every field: M decides the loops, the rest the epilogue. The rank is a parameter."""
+        return asdict(self.problem(problem))
+
+    @classmethod
+    def output(cls, problem: GemmProblem) -> np.ndarray:
+        """An empty mailbox for M tokens: the sentinel everywhere."""
+        return mailbox.empty(problem.m, cls.problem(problem).latent, cls.problem(problem).experts)
+
+    @classmethod
+    def results(cls, problem: GemmProblem) -> tuple[Result, ...]:
+        """What rank 0 publishes: its latent shard and, if it has router rows, its logits."""
+        front = cls.problem(problem)
+        latent = Result("latent", slice(0, front.shard), "bf16", slice(front.split, front.n), BF16_TOLERANCE)
+        columns = slice(front.latent, front.latent + 2 * front.valid)
+        logits = Result("logits", columns, "f32", slice(0, front.valid), F32_TOLERANCE)
+        return (latent, logits) if front.valid else (latent,)
+
+    @property
+    def threads(self) -> int:
+        """Threads of a CTA."""
+        return layout.WARP * self.rt * self.kq
+
+    def blocks(self, problem: GemmProblem) -> int:
+        """K blocks of 32 that each warp multiplies."""
+        return problem.k // (layout.K_BLOCK * self.kq * self.ks)
+
+    def chains(self, problem: GemmProblem) -> int:
+        """Accumulator chains per 8-token tile."""
+        return self.ch or max(1, MAX_CHAINS // layout.tiles_per_group(problem.m, self.tg))
+
+    def smem_regions(self, problem: GemmProblem) -> list[tuple[str, int, int]]:
+        """Shared memory of a CTA: (name, byte offset, bytes)."""
+        return layout.smem_regions(problem.m, problem.k, self.rt, self.kq, self.ks, self.staged, self.tg)
+
+    def smem_bytes(self, problem: GemmProblem) -> int:
+        """Dynamic shared memory of a CTA."""
+        return layout.smem_bytes(problem.m, problem.k, self.rt, self.kq, self.ks, self.staged, self.tg)
+
+    def registers(self, problem: GemmProblem) -> int:
+        """Registers that a thread needs at the least: weights, accumulators, one load of x, and the rest."""
+        held = 8 * (self.blocks(problem) - self.staged)
+        accumulators = 4 * layout.tiles_per_group(problem.m, self.tg) * self.chains(problem)
+        return held + accumulators + OTHER_REGISTERS
+
+    def register_limit(self) -> int:
+        """Registers that a thread can get, so that one CTA fits the register file of 65,536."""
+        return min(REGISTERS, (65536 // self.threads) // 8 * 8)
+
+    def grid(self, problem: GemmProblem) -> tuple[int, int, int]:
+        """Clusters of ks CTAs, one per rt tiles of N."""
+        return problem.n // (MMA_M * self.rt) * self.ks, 1, 1
+
+    def why_not(self, problem: GemmProblem, device: Device) -> str | None:
+        """None if legal for `problem` on `device`, else one sentence. M must be 1 to 64."""
+        if reason := self._unsupported(problem):
+            return reason
+        for name, low, high in (
+            ("rt", 1, MAX_THREADS // layout.WARP),
+            ("kq", 1, MAX_THREADS // layout.WARP),
+            ("ks", 1, MAX_CLUSTER),
+            ("ch", 0, MAX_CHAINS),
+        ):
+            if not low <= getattr(self, name) <= high:
+                return f"{name} is {getattr(self, name)}, but must be {low} to {high}"
+        if self.tg < 0 or self.tg % MMA_N:
+            return f"tg is {self.tg}, but must be 0 or a multiple of {MMA_N}"
+        if self.tg and self.ks == 1:
+            return f"tg is {self.tg}, but token groups need a cluster: raise ks above 1, or set tg to 0"
+        if self.ks > device.max_cluster:
+            return f"ks is {self.ks}, but this device allows clusters up to {device.max_cluster}"
+        if problem.n % (MMA_M * self.rt):
+            return f"rt {self.rt} makes tiles of {MMA_M * self.rt} rows, which do not divide N = {problem.n}"
+        if problem.k % (layout.K_BLOCK * self.kq * self.ks):
+            return (
+                f"kq {self.kq} and ks {self.ks} cut K into {self.kq * self.ks} parts of whole {layout.K_BLOCK}-element "
+                f"blocks, which K = {problem.k} does not have"
+            )
+        if self.threads > MAX_THREADS:
+            return f"rt {self.rt} x kq {self.kq} warps are {self.threads:,} threads, more than a CTA's {MAX_THREADS:,}"
+        blocks = self.blocks(problem)
+        if not 0 <= self.staged <= blocks:
+            return f"staged is {self.staged}, but must be 0 to {blocks}, the K blocks of a warp"
+        mmas = 2 * blocks * layout.token_tiles(problem.m)
+        if mmas > MAX_MMAS:
+            return f"a warp would run {mmas:,} unrolled mma, but at most {MAX_MMAS:,} are allowed: raise kq or ks"
+        if self.registers(problem) > self.register_limit():
+            return (
+                f"about {self.registers(problem)} registers per thread needed, {self.register_limit()} available to "
+                f"{self.threads} threads: raise staged, kq or ks"
+            )
+        if self.smem_bytes(problem) > device.smem_per_cta:
+            return (
+                f"{self.smem_bytes(problem):,} B of shared memory needed, {device.smem_per_cta:,} available: "
+                f"lower staged or rt, or raise ks"
+            )
+        return None
+
+    def footprint(self, problem: GemmProblem, device: Device) -> Footprint:
+        """Shared memory, CTAs, occupancy and weight bytes in flight of this tactic for `problem` on `device`."""
+        ctas, _, _ = self.grid(problem)
+        smem = self.smem_bytes(problem)
+        registers = -(-self.registers(problem) // 8) * 8
+        by_registers = device.registers_per_sm // (registers * self.threads)
+        ctas_per_sm = min(occupancy(smem, self.threads, device), max(by_registers, 1))
+        weights = 2 * MMA_M * self.rt * problem.k // self.ks  # all of a CTA's weights are on their way at once
+        return Footprint(
+            regions=tuple(self.smem_regions(problem)),
+            smem_bytes=smem,
+            threads=self.threads,
+            ctas=ctas,
+            ctas_per_sm=ctas_per_sm,
+            waves=waves(ctas, ctas_per_sm, device),
+            bytes_in_flight_per_sm=min(ctas_per_sm, ceil(ctas / device.sms)) * weights,
+        )
+
+    @classmethod
+    def enumerate(cls, problem: GemmProblem, device: Device) -> list["WsGemmTactic"]:
+        """Every legal tactic with rt up to 8, ch of 1, 2 or 4 and groups of 8, 16, 32 ... tokens, ascending."""
+        return list(_enumerate(cls, problem.m, problem.n, problem.k, device))
+
+    @classmethod
+    def default(cls, problem: GemmProblem, device: Device) -> "WsGemmTactic":
+        """The tactic to start from. ValueError, with the reason, if the kernel cannot take `problem`."""
+        if reason := cls._unsupported(problem):
+            raise ValueError(f"{problem.n}x{problem.k} at M = {problem.m}: {reason}")
+        legal = cls.enumerate(problem, device)
+        if not legal:
+            raise ValueError(f"{problem.n}x{problem.k} at M = {problem.m}: no tactic fits {device.title}")
+        return min(legal, key=lambda tactic: tactic._preference(problem, device))
+
+    def _preference(self, problem: GemmProblem, device: Device) -> tuple:
+        ctas, _, _ = self.grid(problem)
+        return (abs(ctas - 0.85 * device.sms), self.staged, self.ks, self.ch != self.chains(problem), str(self))
+
+    @staticmethod
+    def _unsupported(problem: GemmProblem) -> str | None:
+        """Why no tactic at all can take `problem`, or None."""
+        if problem.m > MAX_M:
+            return f"M is {problem.m}, but this kernel takes 1 to {MAX_M} tokens"
+        if problem.n % MMA_M:
+            return f"N = {problem.n} is not a multiple of {MMA_M}"
+        if problem.k % layout.K_BLOCK:
+            return f"K = {problem.k} is not a multiple of {layout.K_BLOCK}"
+        return None
+
+
+@lru_cache(maxsize=32)
+def _enumerate(cls: type[WsGemmTactic], m: int, n: int, k: int, device: Device) -> tuple[WsGemmTactic, ...]:
+    if cls._unsupported(problem := GemmProblem(m, n, k)):
+        return ()
+    warps = range(1, MAX_THREADS // layout.WARP + 1)
+    row_tiles = [rt for rt in warps if rt <= MAX_ROW_TILES and n % (MMA_M * rt) == 0]
+    cuts = [(kq, ks) for kq in warps for ks in range(1, MAX_CLUSTER + 1) if k % (layout.K_BLOCK * kq * ks) == 0]
+    sizes = [MMA_N << i for i in range(4) if MMA_N << i < 2 * MMA_N * layout.token_tiles(m)]
+    legal = []
+    for rt, (kq, ks) in itertools.product(row_tiles, cuts):
+        blocks = k // (layout.K_BLOCK * kq * ks)
+        for staged, tg, ch in itertools.product(range(blocks + 1), [0, *sizes] if ks > 1 else [0], (1, 2, 4)):
+            tactic = cls(rt, kq, ks, staged, tg, ch)
+            if tactic.why_not(problem, device) is None:
+                legal.append(tactic)
+    return tuple(legal)
