@@ -238,7 +238,9 @@ def poll_b32x4(gmem):
 
 def nanoseconds():
     """The GPU's clock, in nanoseconds; it ticks about every microsecond."""
-    return _ptx("mov.u64 {$w0}, %globaltimer;", write_only_types=[Int64])
+    # Not `_ptx`, which takes the percent sign for an operand.
+    clock = llvm.inline_asm(Int64.mlir_type, [], "mov.u64 $0, %globaltimer;", "=l", has_side_effects=True)
+    return Int64(clock)
 
 
 def store_global_b32x4(gmem, words):

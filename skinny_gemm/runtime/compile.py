@@ -32,25 +32,43 @@ def compile_kernel(
     in; `options` are those of the kernel's `build`. The caller checks legality first (`tactic.check`). ValueError for
     an unknown architecture.
     """
+    special = {**tactic.specialisation(problem), **options}
+    return _cached(
+        tactic.kernel,
+        str(tactic),
+        special,
+        arch,
+        pdl,
+        lambda module: module.build(tactic.problem(problem), tactic, pdl, **options),
+    )
+
+
+def compile_collect(latent: int, experts: int, arch: str = "sm_90a", pdl: bool = True) -> CompiledKernel:
+    """The mailbox's consumer for rows of `latent` BF16 and `experts` FP32, from the cache or newly compiled."""
+    special = {"latent": latent, "experts": experts}
+    return _cached("collect", "", special, arch, pdl, lambda module: module.build(latent, experts, pdl))
+
+
+def _cached(kernel: str, tactic: str, special: dict, arch: str, pdl: bool, build) -> CompiledKernel:
+    """The kernel that `build(module)` makes, unless one of the same name, `tactic` and `special` is in a cache."""
     if arch not in ARCHITECTURES:
         raise ValueError(f"unknown architecture {arch!r}: known are {', '.join(ARCHITECTURES)}")
-    module = _kernel_module_name(tactic.kernel)
-    special = {**tactic.specialisation(problem), **options}
-    identity = (tactic.kernel, str(tactic), sorted(special.items()), arch, pdl, dsl_version(), source_digest(module))
+    module = _kernel_module_name(kernel)
+    identity = (kernel, tactic, sorted(special.items()), arch, pdl, dsl_version(), source_digest(module))
     key = hashlib.sha256(repr(identity).encode()).hexdigest()[:32]
     if key not in _memory:
         compiled = cache.load(key)
         if compiled is None:
-            built = importlib.import_module(module).build(tactic.problem(problem), tactic, pdl, **options)
+            built = build(importlib.import_module(module))
             compiled = compile_jit(
-                tactic.kernel,
+                kernel,
                 built,
                 built.parameters,
                 built.block,
                 built.smem_bytes,
                 arch,
                 pdl,
-                {**special, "tactic": str(tactic), "dsl": dsl_version(), "source": source_digest(module)},
+                {**special, "tactic": tactic, "dsl": dsl_version(), "source": source_digest(module)},
                 built.cluster,
             )
             cache.store(key, compiled)

@@ -1,0 +1,87 @@
+"""The consumer of the mailbox: gathers every rank's part of the latent and the logits, and re-arms what it read.
+
+One thread takes one 16-byte fragment of one token's row. It polls until no word of the fragment is the sentinel, stores
+the fragment to `latent` or `logits`, and puts the sentinel back for the step after the next. No thread waits for
+another, and none for longer than `timeout_ns`: it then notes which fragment is missing and leaves it as it is.
+
+All offsets and sentinels come from `layouts.mailbox`.
+"""
+
+import cutlass
+import cutlass.cute as cute
+from cutlass import Int32, Int64
+
+from ..artifact import Parameter
+from ..layouts import mailbox as mail
+from . import ptx
+
+PARAMETERS = (
+    Parameter("mailbox", "pointer", written=True, alignment=16),  # this step's buffer
+    Parameter("latent", "pointer", written=True, alignment=16),
+    Parameter("logits", "pointer", written=True, optional=True, dtype="Float32", alignment=16),
+    Parameter("status", "pointer", written=True, dtype="Int32", alignment=4),  # [M]; the host keeps it zero
+    Parameter("timeout_ns", "i64"),
+)
+THREADS = 96  #: of a CTA: divides the 672 fragments of a row of Kimi K3, and spreads one token over 7 SMs
+
+
+def build(latent: int, experts: int, pdl: bool) -> "Collect":
+    """The consumer for rows of `latent` BF16 and `experts` FP32; it takes any M, its grid is `grid(m, ...)`."""
+    return Collect(latent, experts, pdl)
+
+
+def grid(m: int, latent: int, experts: int) -> tuple[int, int, int]:
+    """CTAs that collect M tokens."""
+    return -(-mail.fragments(latent + 2 * experts) // THREADS), m, 1
+
+
+class Collect:
+    """The kernel for one width of the mailbox; `pdl` compiles programmatic dependent launch in or out."""
+
+    parameters = PARAMETERS
+    block, cluster, smem_bytes = (THREADS, 1, 1), (1, 1, 1), 0
+
+    def __init__(self, latent: int, experts: int, pdl: bool):
+        self.latent, self.experts, self.pdl = latent, experts, pdl
+        self.width = latent + 2 * experts
+
+    @cute.jit
+    def __call__(
+        self, mailbox: cute.Pointer, latent: cute.Pointer, logits: cute.Pointer, status: cute.Pointer, timeout_ns: Int64
+    ):
+        self.kernel(mailbox, latent, logits, status, timeout_ns).launch(
+            grid=grid(1, self.latent, self.experts), block=self.block, use_pdl=self.pdl
+        )
+
+    @cute.kernel
+    def kernel(
+        self, mailbox: cute.Pointer, latent: cute.Pointer, logits: cute.Pointer, status: cute.Pointer, timeout_ns: Int64
+    ):
+        if cutlass.const_expr(self.pdl):
+            # Whoever still reads the outputs of the step before has finished. Dependents are not launched early: the
+            # next step's publishers count on the re-armed mailbox.
+            cute.arch.griddepcontrol_wait()
+        thread, _, _ = cute.arch.thread_idx()
+        chunk, token, _ = cute.arch.block_idx()
+        fragment = chunk * THREADS + thread
+        if fragment < mail.fragments(self.width):
+            column = fragment * (mail.FRAGMENT_BYTES // 2)
+            source = mailbox.toint() + Int64(mail.offset(0, token, column, 0, self.width))
+            sentinel = Int32(mail.LATENT_SENTINEL - (1 << 32))
+            target = latent.toint() + (Int64(token) * self.latent + column) * 2
+            if column >= self.latent:
+                sentinel = Int32(mail.LOGIT_SENTINEL - (1 << 32))
+                target = logits.toint() + Int64(token) * self.experts * 4 + Int64(column - self.latent) * 2
+            a, b, c, d = ptx.poll_b32x4(source)
+            start, waited = ptx.nanoseconds(), Int64(0)
+            while (a == sentinel or b == sentinel or c == sentinel or d == sentinel) and waited < timeout_ns:
+                a, b, c, d = ptx.poll_b32x4(source)
+                waited = ptx.nanoseconds() - start
+            if a == sentinel or b == sentinel or c == sentinel or d == sentinel:
+                ptx.store_global_b32(status.toint() + Int64(token) * 4, fragment + 1)
+            else:
+                ptx.store_global_b32x4(target, [a, b, c, d])
+                # Like a publisher's store: the one of two steps later goes to the same address from another GPU.
+                ptx.publish_system_b32x4(source, [sentinel] * 4)
+
+    kernel.set_name_prefix("collect", remove_cutlass_symbol=True, keep_mangled_name=False)
