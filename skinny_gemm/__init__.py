@@ -9,14 +9,19 @@ __version__ = "0.1.0"
 
 #: public name -> the module that defines it
 _EXPORTS = {
+    "FrontProblem": "skinny_gemm.problem",
     "GemmProblem": "skinny_gemm.problem",
+    "Mailbox": "skinny_gemm.runtime",
+    "MissingPublisher": "skinny_gemm.runtime",
     "PreparedWarpSplitK": "skinny_gemm.runtime",
+    "PreparedWsGemm": "skinny_gemm.runtime",
     "WarpSplitKTactic": "skinny_gemm.tactics",
+    "WsGemmTactic": "skinny_gemm.tactics",
     "matmul": "skinny_gemm.runtime",
 }
 _SUBMODULES = {"interpreter"}
 
-__all__ = ["GemmProblem", "PreparedWarpSplitK", "WarpSplitKTactic", "interpreter", "matmul"]
+__all__ = sorted([*_EXPORTS, *_SUBMODULES])
 
 
 def __getattr__(name: str):

@@ -1,7 +1,12 @@
 """From a tactic to a result: compile (cached), launch on a GPU or interpret on a CPU, and the prepared objects."""
 
-from .compile import ARCHITECTURES, compile_jit, compile_kernel
+from .compile import ARCHITECTURES, compile_collect, compile_jit, compile_kernel
 from .driver import launch, load
+from .front import PreparedWsGemm
 from .gemm import PreparedWarpSplitK, bind, matmul
+from .mailbox import Mailbox, MissingPublisher
 
-__all__ = ["ARCHITECTURES", "PreparedWarpSplitK", "bind", "compile_jit", "compile_kernel", "launch", "load", "matmul"]
+__all__ = [
+    "ARCHITECTURES", "Mailbox", "MissingPublisher", "PreparedWarpSplitK", "PreparedWsGemm", "bind", "compile_collect",
+    "compile_jit", "compile_kernel", "launch", "load", "matmul",
+]  # fmt: skip

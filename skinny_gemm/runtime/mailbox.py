@@ -1,0 +1,395 @@
+"""Mailboxes of the MoE front: every rank publishes its shard of latent and logits, a bounded consumer gathers them.
+
+`layouts.mailbox` says what lies where; the publishers are `PreparedWsGemm`, the consumer is `kernels.collect`. Tensors
+decide the machine: CUDA tensors are served on their GPU, CPU tensors in the interpreter.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from numbers import Integral, Real
+
+import numpy as np
+
+from .. import device as devices
+from ..artifact import CompiledKernel, LaunchArguments
+from ..layouts import mailbox as layout
+from ..problem import FrontProblem
+from ..tactics.ws_gemm import MAX_M
+from . import driver
+from .compile import compile_collect
+from .gemm import _overlap
+
+BUFFERS = 2
+ALIGNMENT = 16  #: bytes, of a mailbox: what one store publishes
+TIMEOUT_S = 1.0
+
+
+class MissingPublisher(RuntimeError):
+    """A rank did not publish in time: `rank`, `token` and `column`, the latter a BF16 column of the mailbox's row."""
+
+    def __init__(self, sentence: str, token: int, column: int, rank: int):
+        super().__init__(sentence)
+        self.token, self.column, self.rank = token, column, rank
+
+
+@dataclass
+class _Step:
+    """What this process knows of one consumer's current step."""
+
+    number: int = 0
+    m: int | None = None  #: tokens, once a rank has published
+
+
+class Mailbox:
+    """Where the ranks of a front publish and from where `collect` gathers: `local`, `peers` and `multicast` make one.
+
+    A mailbox is BF16 `[2, capacity, width]`: two buffers, used in turn, a row per token, `layouts.mailbox` for the
+    columns; what nobody has published yet holds the sentinel -0.0. In every step each rank publishes once
+    (`PreparedWsGemm.run`), then each consumer collects once, which also re-arms the buffer:
+
+        for x in steps:
+            for rank in range(front.ranks):      # virtual ranks; a real rank publishes for itself only
+                prepared[rank].run(x, rank)
+            latent, logits = mailbox.collect()
+
+    Two buffers suffice: a rank publishes step s+1 only after its own `collect` of step s, and that needed step s of
+    everybody, each of whom had collected (and re-armed) step s-1 before publishing it. So whoever publishes s+1 finds
+    the buffer of s-1 re-armed everywhere, while slower ranks still read s from the other. One buffer would not do:
+    a fast rank would overwrite what a slow one has yet to read.
+
+    Everything is enqueued on PyTorch's current stream. Use one stream, or order streams by events: a step is published
+    after the collect of the step before. Capturing in a CUDA graph fixes the buffers that a step uses: capture two
+    steps (or any even number), so that replays go on alternating and end at the buffer they began with. A captured
+    `collect` cannot raise: call `check` after a replay.
+
+    After a `MissingPublisher` the fragments that did arrive have been collected and re-armed, those that did not may
+    still come: the mailbox refuses everything until `reset`.
+    """
+
+    def __init__(self, front: FrontProblem, transport: str, boxes: Sequence, address: int | None = None):
+        """Use `local`, `peers` or `multicast`. `boxes`: the consumers' mailboxes, None where another process has it."""
+        self.front, self.transport, self.boxes, self.address = front, transport, list(boxes), address
+        own = [box for box in self.boxes if box is not None]
+        self.capacity = own[0].shape[1]
+        self._status = [None if box is None else _zeros(box, self.capacity) for box in self.boxes]
+        arch = devices.current().arch if own[0].is_cuda else devices.get("h200").arch
+        self._compiled = compile_collect(front.latent, front.experts, arch)
+        for box in own:
+            if box.is_cuda:
+                driver.load(self._compiled, box.device.index)
+        self._start()
+
+    @classmethod
+    def local(cls, front: FrontProblem, device="cpu", capacity: int = MAX_M) -> "Mailbox":
+        """One mailbox on `device` for up to `capacity` tokens, into which all ranks publish: ranks of one GPU."""
+        return cls(unshaped(front), "local", [cls.allocate(front, device, capacity)])
+
+    @classmethod
+    def peers(cls, front: FrontProblem, boxes: Sequence | None = None, device="cpu", capacity: int = MAX_M):
+        """One mailbox per rank; every rank publishes into all of them, over P2P where they lie on several GPUs.
+
+        `boxes`: a tensor from `allocate` per rank, at most 16; or None for new ones, all on `device` (virtual ranks).
+        A rank publishes from the device of its own mailbox.
+        """
+        from ..kernels.ws_gemm import MAX_PEERS
+
+        front = unshaped(front)
+        if front.ranks > MAX_PEERS:
+            raise ValueError(
+                f"front has {front.ranks} ranks, but peers are at most {MAX_PEERS}: use a multicast mailbox"
+            )
+        if boxes is None:
+            boxes = [cls.allocate(front, device, capacity) for _ in range(front.ranks)]
+        _check_boxes(front, boxes)
+        _enable_peers(boxes)
+        return cls(front, "peers", boxes)
+
+    @classmethod
+    def multicast(
+        cls, front: FrontProblem, boxes: Sequence | None = None, address: int | None = None, capacity: int = MAX_M
+    ):
+        """One mailbox per rank behind one multicast address: a rank's one store reaches all of them.
+
+        On GPUs `address` is the multicast address, as an integer, of a `[2, capacity, width]` mailbox, and `boxes` has
+        the ordinary view of it for each rank that collects in this process, None for the others. The caller makes the
+        multicast object; this package never does. On the CPU there is no address: the interpreter emulates one over
+        `boxes`, tensors from `allocate`, or new ones.
+        """
+        front = unshaped(front)
+        if boxes is None:
+            boxes = [cls.allocate(front, "cpu", capacity) for _ in range(front.ranks)]
+        _check_boxes(front, boxes, some=address is not None)
+        on_gpu = any(box is not None and box.is_cuda for box in boxes)
+        if on_gpu != (address is not None):
+            wanted = "an integer on GPUs" if on_gpu else "None on the CPU, where the interpreter emulates it"
+            raise ValueError(f"address is {address!r}, but must be {wanted}")
+        if on_gpu and (not is_integer(address) or address <= 0 or address % ALIGNMENT):
+            raise ValueError(f"address is {address!r}, but must be a multicast address, a multiple of {ALIGNMENT}")
+        return cls(front, "multicast", boxes, address)
+
+    @staticmethod
+    def allocate(front: FrontProblem, device="cpu", capacity: int = MAX_M):
+        """An empty mailbox tensor, BF16 `[2, capacity, width]` on `device`: the sentinel everywhere."""
+        import torch
+
+        if not is_integer(capacity) or not 1 <= capacity <= MAX_M:
+            raise ValueError(f"capacity is {capacity!r}, but must be an integer from 1 to {MAX_M} tokens")
+        box = torch.empty((BUFFERS, capacity, unshaped(front).width), dtype=torch.bfloat16, device=device)
+        if box.device.type not in ("cuda", "cpu"):
+            raise ValueError(f"device is {device!r}, but must be a CUDA device or the CPU")
+        _arm(box, front)
+        return box
+
+    @property
+    def devices(self) -> list:
+        """The devices that it lies on, in this process: one, or those of the ranks."""
+        return list(dict.fromkeys(box.device for box in self.boxes if box is not None))
+
+    def home(self, rank: int):
+        """The tensor that `rank` collects from; None if another process has it."""
+        return self.boxes[self._consumer(rank)]
+
+    @property
+    def options(self) -> dict:
+        """What the publishing kernel is compiled with."""
+        return {"transport": self.transport, "peers": len(self.boxes) if self.transport == "peers" else 1}
+
+    def step(self, rank: int = 0) -> int:
+        """The step that `rank` publishes and collects next, from 0 on; its buffer is `step % 2`."""
+        return self._steps[self._consumer(rank)].number
+
+    def targets(self, rank: int, m: int) -> dict:
+        """Where `rank` publishes M tokens of its current step: the kernel's mailbox parameters by name.
+
+        ValueError if it has published already, for an M above `capacity` or other than that of the step's other
+        publishers, and for a rank that does not exist.
+        """
+        self._refuse_broken()
+        consumer = self._consumer(rank)
+        step = self._steps[consumer]
+        if self._published[rank]:
+            raise ValueError(f"rank {rank} has published step {step.number} already: collect it before the next step")
+        if not is_integer(m) or not 1 <= m <= self.capacity:
+            raise ValueError(f"M is {m!r}, but this mailbox takes 1 to {self.capacity} tokens")
+        others = {s.m for s in self._steps if s.number == step.number and s.m is not None}
+        if others - {m}:
+            raise ValueError(f"M is {m}, but step {step.number} has been published with M = {others.pop()}")
+        buffer = step.number % BUFFERS
+        if self.transport == "peers":
+            return {f"mailbox{i}": box[buffer] for i, box in enumerate(self.boxes)}
+        if self.transport == "local":
+            return {"mailbox": self.boxes[0][buffer]}
+        if self.address is not None:
+            return {"mailbox": self.address + layout.offset(buffer, 0, 0, self.capacity, self.front.width)}
+        from .. import interpreter
+
+        return {"mailbox": interpreter.Multicast([box[buffer] for box in self.boxes])}
+
+    def published(self, rank: int, m: int) -> None:
+        """Notes that `rank` has published (enqueued) M tokens of its current step."""
+        self._published[rank] = True
+        self._steps[self._consumer(rank)].m = m
+
+    def collect(
+        self, rank: int = 0, m: int | None = None, timeout_s: float = TIMEOUT_S, wait: bool = True, **interpreting
+    ):
+        """(latent BF16 `[M, latent]`, logits FP32 `[M, experts]`) of this step, new tensors on the mailbox's device.
+
+        `rank`: whose mailbox; a local one has a single consumer, 0. `m` defaults to the M that was published here.
+        Re-arms the buffer and goes on to the next step. On a GPU it returns once the kernel is done, so as to raise
+        `MissingPublisher` if a fragment did not arrive in `timeout_s` seconds; with `wait` False, and always in a CUDA
+        graph capture, it only enqueues, and `check` tells. `interpreting`: options of `interpreter.run`, for the CPU.
+
+        ValueError, before anything runs, for an M above `capacity`, unknown, or other than what was published.
+        """
+        import torch
+
+        self._refuse_broken()
+        consumer = self._consumer(rank, collecting=True)
+        box, step = self.boxes[consumer], self._steps[consumer]
+        if not isinstance(timeout_s, Real) or not 0 < timeout_s <= 60:
+            raise ValueError(f"timeout_s is {timeout_s!r}, but must be a time above 0 and up to 60 seconds")
+        m = step.m if m is None else m
+        if m is None:
+            raise ValueError(f"nobody has published step {step.number} in this process: publish it first, or say m")
+        if not is_integer(m) or not 1 <= m <= self.capacity:
+            raise ValueError(f"m is {m!r}, but this mailbox takes 1 to {self.capacity} tokens")
+        if step.m not in (None, m):
+            raise ValueError(f"m is {m}, but step {step.number} has been published with M = {step.m}")
+        front = self.front
+        latent = torch.empty((m, front.latent), dtype=torch.bfloat16, device=box.device)
+        logits = torch.empty((m, front.experts), dtype=torch.float32, device=box.device)
+        from ..kernels.collect import grid
+
+        arguments = LaunchArguments(
+            grid(m, front.latent, front.experts),
+            (
+                box[step.number % BUFFERS],
+                latent,
+                logits if front.experts else None,
+                self._status[consumer],
+                math.ceil(timeout_s * 1e9),
+            ),
+        )
+        # Without the interpreter's private copies: the kernel reads what it also writes.
+        execute(self._compiled, arguments, box.device, **{"checks": False, **interpreting})
+        self._timeout_s = timeout_s
+        for other in range(front.ranks):
+            if self._consumer(other) == consumer:
+                self._published[other] = False
+        self._steps[consumer] = _Step(step.number + 1)
+        if wait and not (box.is_cuda and torch.cuda.is_current_stream_capturing()):
+            self.check(rank)
+        return latent, logits
+
+    def check(self, rank: int = 0) -> None:
+        """Waits for the collects of `rank` enqueued so far; raises `MissingPublisher` if a fragment was missing."""
+        consumer = self._consumer(rank, collecting=True)
+        missing = self._status[consumer].cpu().numpy()
+        (tokens,) = missing.nonzero()
+        if not tokens.size:
+            return
+        token = int(tokens[0])
+        column = (int(missing[token]) - 1) * layout.FRAGMENT_BYTES // 2
+        front, step = self.front, self.step(rank) - 1
+        publisher = layout.publisher(column, front.latent, front.shard, front.valid)
+        logit = (column - front.latent) // 2
+        what = f"latent column {column}" if column < front.latent else f"the logit of expert {logit}"
+        more = f" ({tokens.size - 1} more incomplete)" if tokens.size > 1 else ""
+        sentence = (
+            f"rank {publisher} did not publish {what} of token {token}{more} in step {step} within "
+            f"{self._timeout_s:g} s"
+        )
+        self._broken = sentence
+        raise MissingPublisher(sentence, token, column, publisher)
+
+    def reset(self) -> None:
+        """Empties both buffers and starts again at step 0.
+
+        For use after a `MissingPublisher`, when every publisher has stopped: waits for the GPUs of this process; ranks
+        of other processes must have finished too, and reset theirs, before anybody publishes.
+        """
+        import torch
+
+        for box, status in zip(self.boxes, self._status, strict=True):
+            if box is not None:
+                if box.is_cuda:
+                    torch.cuda.synchronize(box.device)
+                _arm(box, self.front)
+                status.zero_()
+        for box in self.boxes:
+            if box is not None and box.is_cuda:
+                torch.cuda.synchronize(box.device)
+        self._start()
+
+    def _start(self) -> None:
+        self._steps = [_Step() for _ in self.boxes]
+        self._published = [False] * self.front.ranks
+        self._broken: str | None = None
+        self._timeout_s = TIMEOUT_S
+
+    def _consumer(self, rank: int, collecting: bool = False) -> int:
+        """The number of the mailbox that `rank` collects from."""
+        if not is_integer(rank) or not 0 <= rank < self.front.ranks:
+            raise ValueError(f"rank is {rank!r}, but must be an integer from 0 to {self.front.ranks - 1}")
+        if collecting and self.transport == "local" and rank:
+            raise ValueError(f"rank is {rank}, but must be 0: a local mailbox has a single consumer")
+        if collecting and self.boxes[rank] is None:
+            raise ValueError(f"rank {rank} collects in another process: its mailbox is None here")
+        return 0 if self.transport == "local" else rank
+
+    def _refuse_broken(self) -> None:
+        if self._broken:
+            raise ValueError(f"the mailbox is out of step, {self._broken}: reset() it when all ranks have stopped")
+
+
+def execute(compiled: CompiledKernel, arguments: LaunchArguments, device, **interpreting) -> None:
+    """Launches on the GPU `device`, or runs in the interpreter, with its options, where that is the CPU."""
+    if device.type == "cuda":
+        import torch
+
+        with torch.cuda.device(device):
+            driver.launch(compiled, arguments, ordinal=device.index)
+    else:
+        from .. import interpreter
+
+        interpreter.run(compiled, arguments, **interpreting)
+
+
+def unshaped(front: FrontProblem) -> FrontProblem:
+    """`front` whatever its M; ValueError for anything else."""
+    if not isinstance(front, FrontProblem):
+        raise ValueError(f"front is {front!r}, but must be a FrontProblem")
+    return replace(front, m=1)
+
+
+def _arm(box, front: FrontProblem) -> None:
+    """Puts the sentinel everywhere, as bits: a conversion might lose the sign of a zero."""
+    import torch
+
+    row = layout.empty(1, front.latent, front.experts).view(np.int16)
+    box.view(torch.int16).copy_(torch.from_numpy(row).to(box.device))
+
+
+def _zeros(box, capacity: int):
+    import torch
+
+    return torch.zeros(capacity, dtype=torch.int32, device=box.device)
+
+
+def _check_boxes(front: FrontProblem, boxes: Sequence, some: bool = False) -> None:
+    """ValueError unless `boxes` has a mailbox for every rank (with `some`: for at least one, None for others)."""
+    import torch
+
+    if not isinstance(boxes, list | tuple) or len(boxes) != front.ranks:
+        count = f"{len(boxes)} tensors" if isinstance(boxes, list | tuple) else f"a {type(boxes).__name__}"
+        raise ValueError(f"boxes is {count}, but must be a list of {front.ranks}, one per rank")
+    own = {rank: box for rank, box in enumerate(boxes) if not (some and box is None)}
+    if not own:
+        raise ValueError("boxes has no tensor, but some rank of this process must collect")
+    first = next(iter(own.values()))
+    for rank, box in own.items():
+        name = f"the mailbox of rank {rank}"
+        if not isinstance(box, torch.Tensor) or box.dtype != torch.bfloat16:
+            kind = box.dtype if isinstance(box, torch.Tensor) else f"a {type(box).__name__}"
+            raise ValueError(f"{name} is {kind}, but must be a torch.bfloat16 tensor")
+        capacity = first.shape[1] if first.ndim == 3 and 1 <= first.shape[1] <= MAX_M else f"1 to {MAX_M}"
+        if tuple(box.shape) != (BUFFERS, capacity, front.width):
+            raise ValueError(f"{name} has shape {tuple(box.shape)}, but must be [{BUFFERS}, {capacity}, {front.width}]")
+        if box.device.type not in ("cuda", "cpu") or box.is_cuda != first.is_cuda:
+            raise ValueError(f"{name} is on {box.device}, but all must be on CUDA devices or all on the CPU")
+        if not box.is_contiguous() or box.data_ptr() % ALIGNMENT:
+            raise ValueError(f"{name} must be packed row-major and start at a multiple of {ALIGNMENT} bytes")
+        for other, earlier in own.items():
+            if other < rank and box.device == earlier.device and _overlap(box, earlier):
+                raise ValueError(f"{name} overlaps that of rank {other}, but must have memory of its own")
+
+
+def _enable_peers(boxes: Sequence) -> None:
+    """Lets every GPU that holds one of `boxes` store to the others."""
+    from cuda.bindings import driver as cuda
+
+    ordinals = sorted({box.device.index for box in boxes if box.is_cuda})
+    if len(ordinals) < 2:
+        return
+    driver.check(cuda.cuInit(0))
+    handles = {ordinal: driver.check(cuda.cuDeviceGet(ordinal)) for ordinal in ordinals}
+    contexts = {ordinal: driver.check(cuda.cuDevicePrimaryCtxRetain(handle)) for ordinal, handle in handles.items()}
+    for here in ordinals:
+        driver.check(cuda.cuCtxPushCurrent(contexts[here]))
+        try:
+            for there in ordinals:
+                if there == here:
+                    continue
+                if not driver.check(cuda.cuDeviceCanAccessPeer(handles[here], handles[there])):
+                    raise ValueError(f"cuda:{here} cannot store to cuda:{there}: peers need GPUs with P2P access")
+                status = cuda.cuCtxEnablePeerAccess(contexts[there], 0)
+                if status[0] != cuda.CUresult.CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED:
+                    driver.check(status)
+        finally:
+            driver.check(cuda.cuCtxPopCurrent())
+
+
+def is_integer(value) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
