@@ -26,7 +26,6 @@ from . import ptx
 
 TRANSPORTS = ("local", "peers", "multicast")
 MAX_PEERS = 16
-X_WINDOW = 16  #: 16-byte loads of x a lane keeps in flight
 
 
 def build(problem: FrontProblem, tactic: WsGemmTactic, pdl: bool, transport: str = "local", peers: int = 1) -> "WsGemm":
@@ -48,7 +47,7 @@ class WsGemm:
         self.smem = {name: offset for name, offset, _ in t.smem_regions(p)}
         self.warps = t.rt * t.kq
         self.kb = t.blocks(p)
-        self.chains = t.chains(p)
+        self.chains, self.x_window = t.chains(p), t.x_window(p)
         self.tiles = layout.token_tiles(p.m)
         self.group_tiles = layout.tiles_per_group(p.m, t.tg)
         self.groups = layout.groups(p.m, t.tg)
@@ -146,7 +145,7 @@ class WsGemm:
         t = self.tactic
         steps = [(block, tile) for block in range(self.kb) for tile in range(tiles)]
         acc = [[[Float32(0.0)] * 4 for _ in range(self.chains)] for _ in range(tiles)]
-        words = [load_x(tile, block) for block, tile in steps[:X_WINDOW]]
+        words = [load_x(tile, block) for block, tile in steps[: self.x_window]]
         weights = None
         for i, (block, tile) in enumerate(steps):
             if tile == 0:

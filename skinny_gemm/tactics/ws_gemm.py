@@ -1,7 +1,8 @@
 """Tactics of the weight-stationary GEMM: what is legal, what it costs, and a default."""
 
 import itertools
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache
 from math import ceil
 from typing import ClassVar
@@ -22,7 +23,10 @@ MAX_CHAINS = 4  #: more independent accumulators than that no longer hide the la
 MAX_ROW_TILES = 8  #: of a CTA in `enumerate`
 MAX_MMAS = 2048  #: of a warp: the loops are fully unrolled; more would outgrow the instruction cache
 REGISTERS = 255  #: that one thread can name
-OTHER_REGISTERS = 48  #: of a thread besides weights, accumulators and x: addresses, barriers and the epilogue's
+HELD = 8  #: registers of a K block that a thread holds
+OTHER_REGISTERS = 40  #: of a thread besides weights, accumulators and x: addresses, barriers and the epilogue's
+X_WINDOW = 16  #: most 16-byte loads of x that a lane keeps in flight
+MIN_X_WINDOW = 2
 
 
 @dataclass(frozen=True)
@@ -83,14 +87,20 @@ class WsGemmTactic(Tactic):
         return layout.smem_bytes(problem.m, problem.k, self.rt, self.kq, self.ks, self.staged, self.tg)
 
     def registers(self, problem: GemmProblem) -> int:
-        """Registers that a thread needs at the least: weights, accumulators, one load of x, and the rest."""
-        held = 8 * (self.blocks(problem) - self.staged)
+        """Registers that a thread needs at the least: weights, accumulators, two loads of x, and the rest."""
+        held = HELD * (self.blocks(problem) - self.staged)
         accumulators = 4 * layout.tiles_per_group(problem.m, self.tg) * self.chains(problem)
-        return held + accumulators + OTHER_REGISTERS
+        return held + accumulators + 4 * MIN_X_WINDOW + OTHER_REGISTERS
 
     def register_limit(self) -> int:
-        """Registers that a thread can get, so that one CTA fits the register file of 65,536."""
-        return min(REGISTERS, (65536 // self.threads) // 8 * 8)
+        """Registers that a thread can get: a quarter of the SM's 65,536 serves every fourth warp of the CTA."""
+        warps = ceil(self.threads / layout.WARP / 4)
+        return min(REGISTERS, 16384 // (warps * layout.WARP) // 8 * 8)
+
+    def x_window(self, problem: GemmProblem) -> int:
+        """16-byte loads of x that a lane keeps in flight ahead of its MMAs: what the registers left over allow."""
+        spare = self.register_limit() - self.registers(problem)
+        return min(X_WINDOW, MIN_X_WINDOW + max(0, spare // 4))
 
     def grid(self, problem: GemmProblem) -> tuple[int, int, int]:
         """Clusters of ks CTAs, one per rt tiles of N."""
@@ -162,17 +172,32 @@ class WsGemmTactic(Tactic):
     @classmethod
     def enumerate(cls, problem: GemmProblem, device: Device) -> list["WsGemmTactic"]:
         """Every legal tactic with rt up to 8, ch of 1, 2 or 4 and groups of 8, 16, 32 ... tokens, ascending."""
-        return list(_enumerate(cls, problem.m, problem.n, problem.k, device))
+        if cls._unsupported(problem):
+            return []
+        return list(_enumerate(cls, layout.token_tiles(problem.m), problem.n, problem.k, device))
+
+    @classmethod
+    def choices(cls, problem: GemmProblem, device: Device) -> dict[str, tuple[int, ...]]:
+        """For each field the values that appear in at least one tactic of `enumerate`, ascending."""
+        if cls._unsupported(problem):
+            return {field.name: () for field in fields(cls)}
+        return _choices(cls, layout.token_tiles(problem.m), problem.n, problem.k, device)
+
+    @classmethod
+    def unsupported(cls, problem: GemmProblem, device: Device) -> str | None:
+        """Why no tactic at all can run `problem` on `device`, or None."""
+        if reason := cls._unsupported(problem):
+            return f"{problem.n}x{problem.k} at M = {problem.m}: {reason}"
+        if any(True for cut in _searched(problem) for _ in _runs(cls, problem, device, *cut)):
+            return None
+        return f"{problem.n}x{problem.k} at M = {problem.m}: no tactic fits {device.title}"
 
     @classmethod
     def default(cls, problem: GemmProblem, device: Device) -> "WsGemmTactic":
         """The tactic to start from. ValueError, with the reason, if the kernel cannot take `problem`."""
-        if reason := cls._unsupported(problem):
-            raise ValueError(f"{problem.n}x{problem.k} at M = {problem.m}: {reason}")
-        legal = cls.enumerate(problem, device)
-        if not legal:
-            raise ValueError(f"{problem.n}x{problem.k} at M = {problem.m}: no tactic fits {device.title}")
-        return min(legal, key=lambda tactic: tactic._preference(problem, device))
+        if reason := cls.unsupported(problem, device):
+            raise ValueError(reason)
+        return min(cls.enumerate(problem, device), key=lambda tactic: tactic._preference(problem, device))
 
     def _preference(self, problem: GemmProblem, device: Device) -> tuple:
         ctas, _, _ = self.grid(problem)
@@ -190,19 +215,51 @@ class WsGemmTactic(Tactic):
         return None
 
 
-@lru_cache(maxsize=32)
-def _enumerate(cls: type[WsGemmTactic], m: int, n: int, k: int, device: Device) -> tuple[WsGemmTactic, ...]:
-    if cls._unsupported(problem := GemmProblem(m, n, k)):
-        return ()
+def _searched(problem: GemmProblem) -> Iterator[tuple[int, int, int]]:
+    """(rt, kq, ks) that divide N and K, ascending."""
     warps = range(1, MAX_THREADS // layout.WARP + 1)
-    row_tiles = [rt for rt in warps if rt <= MAX_ROW_TILES and n % (MMA_M * rt) == 0]
-    cuts = [(kq, ks) for kq in warps for ks in range(1, MAX_CLUSTER + 1) if k % (layout.K_BLOCK * kq * ks) == 0]
-    sizes = [MMA_N << i for i in range(4) if MMA_N << i < 2 * MMA_N * layout.token_tiles(m)]
-    legal = []
-    for rt, (kq, ks) in itertools.product(row_tiles, cuts):
-        blocks = k // (layout.K_BLOCK * kq * ks)
-        for staged, tg, ch in itertools.product(range(blocks + 1), [0, *sizes] if ks > 1 else [0], (1, 2, 4)):
-            tactic = cls(rt, kq, ks, staged, tg, ch)
-            if tactic.why_not(problem, device) is None:
-                legal.append(tactic)
+    cuts = [(q, s) for q in warps for s in range(1, MAX_CLUSTER + 1) if problem.k % (layout.K_BLOCK * q * s) == 0]
+    for rt in range(1, MAX_ROW_TILES + 1):
+        if problem.n % (MMA_M * rt) == 0:
+            yield from ((rt, kq, ks) for kq, ks in cuts if rt * kq in warps)
+
+
+def _runs(cls: type[WsGemmTactic], problem: GemmProblem, device: Device, rt: int, kq: int, ks: int):
+    """(tg, ch) of the legal tactics with these fields, each with the range of `staged`, ascending.
+
+    It is a range, since one more staged block gives back registers and takes shared memory, and changes nothing else.
+    """
+    tiles = layout.token_tiles(problem.m)
+    sizes = [MMA_N << i for i in range(4) if MMA_N << i < 2 * MMA_N * tiles]
+    for tg, ch in itertools.product([0, *sizes] if ks > 1 else [0], (1, 2, 4)):
+        none = cls(rt, kq, ks, 0, tg, ch)
+        least = replace(none, staged=max(0, ceil((none.registers(problem) - none.register_limit()) / HELD)))
+        if least.why_not(problem, device) is None:
+            room = device.smem_per_cta - least.smem_bytes(problem)
+            more = room // (rt * kq * 2 * layout.FRAGMENT_BYTES)
+            yield tg, ch, range(least.staged, min(least.staged + more, least.blocks(problem)) + 1)
+
+
+# Legality depends on M only through its number of 8-token tiles: these caches serve a slider over M.
+
+
+@lru_cache(maxsize=32)
+def _enumerate(cls: type[WsGemmTactic], tiles: int, n: int, k: int, device: Device) -> tuple[WsGemmTactic, ...]:
+    problem, legal = GemmProblem(MMA_N * tiles, n, k), []
+    for cut in _searched(problem):
+        runs = list(_runs(cls, problem, device, *cut))
+        for staged in sorted({staged for *_, allowed in runs for staged in allowed}):
+            legal += [cls(*cut, staged, tg, ch) for tg, ch, allowed in runs if staged in allowed]
     return tuple(legal)
+
+
+@lru_cache(maxsize=256)
+def _choices(cls: type[WsGemmTactic], tiles: int, n: int, k: int, device: Device) -> dict[str, tuple[int, ...]]:
+    problem = GemmProblem(MMA_N * tiles, n, k)
+    values = {field.name: set() for field in fields(cls)}
+    for rt, kq, ks in _searched(problem):
+        for tg, ch, staged in _runs(cls, problem, device, rt, kq, ks):
+            for name, value in dict(rt=rt, kq=kq, ks=ks, tg=tg, ch=ch).items():
+                values[name].add(value)
+            values["staged"].update(staged)
+    return {name: tuple(sorted(found)) for name, found in values.items()}
