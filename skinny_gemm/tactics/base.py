@@ -88,6 +88,15 @@ class Tactic(ABC):
             raise ValueError(f"tactic {self} cannot run {problem.n}x{problem.k} at M = {problem.m}: {reason}")
 
     @classmethod
+    def unsupported(cls, problem: GemmProblem, device: Device) -> str | None:
+        """Why no tactic at all can run `problem` on `device`, in words; None if one can."""
+        try:
+            cls.default(problem, device)
+        except ValueError as error:
+            return str(error)
+        return None
+
+    @classmethod
     def problem(cls, problem: GemmProblem) -> GemmProblem:
         """`problem` as this kernel sees it; a kernel with more to say than M, N and K returns its own type."""
         return problem
