@@ -3,10 +3,12 @@
 from importlib import import_module
 
 _EXPORTS = {
+    "ExposureExplorer": ".weights",
     "PipelineExplorer": ".pipeline",
     "RunExplorer": ".run",
     "SwizzleExplorer": ".swizzle",
     "TacticExplorer": ".tactic",
+    "WeightStationaryExplorer": ".weights",
     "compare": ".start",
     "conflicts": ".bank_conflicts",
     "environment": ".start",
