@@ -7,6 +7,7 @@ It is not a performance model: it executes what the kernels of this package use 
 
 from .errors import (
     BarrierError,
+    ClusterError,
     DeadlockError,
     DependencyError,
     DivergenceError,
@@ -18,13 +19,13 @@ from .errors import (
     ReadOnlyError,
     UnsupportedInstruction,
 )
-from .launch import Result, run
+from .launch import Multicast, Result, run
 from .schedules import Adversarial, InOrder, adversarial, in_order
-from .trace import Trace, bytes_by_space, global_accesses, shared_accesses, timeline
+from .trace import Trace, bytes_by_space, dsmem_traffic, global_accesses, shared_accesses, timeline
 
 __all__ = [
-    "Adversarial", "BarrierError", "DeadlockError", "DependencyError", "DivergenceError", "InOrder", "InterpreterError",
-    "MemoryAccessError", "PoisonError", "PtxSyntaxError", "RaceError", "ReadOnlyError", "Result", "Trace",
-    "UnsupportedInstruction", "adversarial", "bytes_by_space", "global_accesses", "in_order", "run", "shared_accesses",
-    "timeline",
+    "Adversarial", "BarrierError", "ClusterError", "DeadlockError", "DependencyError", "DivergenceError", "InOrder",
+    "InterpreterError", "MemoryAccessError", "Multicast", "PoisonError", "PtxSyntaxError", "RaceError", "ReadOnlyError",
+    "Result", "Trace", "UnsupportedInstruction", "adversarial", "bytes_by_space", "dsmem_traffic", "global_accesses",
+    "in_order", "run", "shared_accesses", "timeline",
 ]  # fmt: skip

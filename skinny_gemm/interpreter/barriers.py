@@ -3,13 +3,16 @@
 import numpy as np
 
 from .errors import BarrierError
+from .parser import SHARED_BASE
+
+TX_LIMIT = (1 << 20) - 1  #: largest magnitude of an mbarrier's transaction count
 
 
 class MBarrier:
     """One mbarrier address in every CTA: expected and pending arrivals, pending bytes, phases completed."""
 
-    def __init__(self, address: int, rows: int):
-        self.address = address
+    def __init__(self, address: int, rows: int, number: int):
+        self.address, self.number = address, number
         self.expected = np.zeros(rows, np.int64)  #: 0 where the CTA has not initialised it
         self.pending = np.zeros(rows, np.int64)
         self.bytes = np.zeros(rows, np.int64)
@@ -34,17 +37,38 @@ class MBarrier:
                 raise BarrierError("more arrivals than the barrier expects in this phase")
 
     def expect(self, rows, count):
+        """`count` more bytes (an int, or an array per row) must come before the phase completes."""
         self.bytes[rows] += count
+        self.complete(rows)
 
     def transfer(self, rows, count):
+        """`count` bytes have come; before the last arrival that may be more than are expected so far."""
         self.bytes[rows] -= count
         self.complete(rows)
 
     def complete(self, rows):
-        done = (self.pending[rows] == 0) & (self.bytes[rows] == 0) & (self.expected[rows] > 0)
+        pending, left = self.pending[rows], self.bytes[rows]
+        if left.any():
+            if (np.abs(left) > TX_LIMIT).any():
+                raise BarrierError(f"the transaction count leaves its range of {TX_LIMIT} bytes")
+            if ((pending == 0) & (left < 0)).any():
+                raise BarrierError("more bytes have come than the phase expects, although all arrivals have happened")
+        done = (pending == 0) & (left == 0) & (self.expected[rows] > 0)
         if done.any():
             self.phase[rows] += done
-            self.pending[rows] = np.where(done, self.expected[rows], self.pending[rows])
+            self.pending[rows] = np.where(done, self.expected[rows], pending)
+
+    def state(self, rows):
+        """(address in shared memory, phases, pending arrivals, pending bytes) for the trace."""
+        return self.address - SHARED_BASE, self.phase[rows], self.pending[rows], self.bytes[rows]
+
+    def waiting(self, row: int, parity) -> str:
+        """What a wait in CTA `row` is for, and what is missing."""
+        text = (
+            f"the mbarrier at shared address {self.address - SHARED_BASE} for the phase of parity {parity}: "
+            f"{self.phase[row]} phases are complete, {self.pending[row]} of {self.expected[row]} arrivals are pending"
+        )
+        return text + (f" and {self.bytes[row]} bytes" if self.bytes[row] else "")
 
 
 class NamedBarrier:
@@ -68,3 +92,71 @@ class NamedBarrier:
         self.count[rows] = count
         self.arrived[rows] = np.where(done, 0, arrived)
         self.opened[rows] += done
+
+    def state(self, rows):
+        missing = np.where(self.arrived[rows] > 0, self.count[rows] - self.arrived[rows], 0)
+        return self.number, self.opened[rows], missing, np.zeros_like(missing)
+
+    def waiting(self, row: int, parity) -> str:
+        count, missing = self.count[row], self.count[row] - self.arrived[row]
+        return f"named barrier {self.number}, where {missing} of {count} threads are missing"
+
+
+class ClusterBarrier:
+    """The barrier of every cluster. Each thread counts its arrivals and its waits; a thread that exits has arrived.
+
+    `cluster` gives the cluster of every row; the arrays of a cluster's state have an entry per cluster.
+    """
+
+    def __init__(self, cluster, warps: int):
+        self.cluster = cluster
+        clusters = int(cluster.max()) + 1
+        self.threads = 32 * warps * np.bincount(cluster, minlength=clusters)
+        self.arrived = np.zeros(clusters, np.int64)  # in this phase, those that have exited included
+        self.exited = np.zeros(clusters, np.int64)
+        self.opened = np.zeros(clusters, np.int64)
+        self.arrivals = np.zeros((len(cluster), warps, 32), np.int32)
+        self.waits = np.zeros((len(cluster), warps, 32), np.int32)
+
+    def arrive(self, rows, warps, lanes):
+        """The threads `lanes` (rows, warps, 32) arrive; returns the clusters whose phase that completes."""
+        at = np.ix_(rows, warps)
+        if (lanes & (self.arrivals[at] > self.waits[at])).any():
+            raise BarrierError("A thread arrives twice at the cluster barrier without a wait in between")
+        self.arrivals[at] += lanes
+        return self.count(rows, lanes)
+
+    def wait(self, rows, warps):
+        """Per row, whether all its threads in `warps`, each of which has arrived, may go on."""
+        at = np.ix_(rows, warps)
+        arrivals = self.arrivals[at]
+        if (arrivals == self.waits[at]).any():
+            raise BarrierError("A thread waits at the cluster barrier without having arrived")
+        return arrivals.max(axis=(1, 2)) <= self.opened[self.cluster[rows]]
+
+    def passed(self, rows, warps):
+        self.waits[np.ix_(rows, warps)] += 1
+
+    def exit(self, rows, warps):
+        """All threads of some warps are gone: they count as arrived in every phase from now on."""
+        arrivals = self.arrivals[np.ix_(rows, warps)]
+        np.add.at(self.exited, self.cluster[rows], 32 * len(warps))
+        return self.count(rows, arrivals <= self.opened[self.cluster[rows]][:, None, None])
+
+    def count(self, rows, lanes):
+        np.add.at(self.arrived, self.cluster[rows], lanes.sum(axis=(1, 2)))
+        done = (self.arrived == self.threads) & (self.exited < self.threads)
+        self.opened += done
+        self.arrived = np.where(done, self.exited, self.arrived)
+        return done
+
+    def state(self, rows):
+        c = self.cluster[rows]
+        return -1, self.opened[c], self.threads[c] - self.arrived[c], np.zeros(len(c), np.int64)
+
+    def waiting(self, row: int, parity) -> str:
+        c = self.cluster[row]
+        return (
+            f"the cluster barrier: {self.opened[c]} phases are complete, {self.threads[c] - self.arrived[c]} of "
+            f"{self.threads[c]} threads are missing"
+        )

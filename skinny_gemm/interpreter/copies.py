@@ -40,6 +40,27 @@ class Batch:
     before: list  #: batches of the same threads that complete earlier
     ticks: np.ndarray | None = None  #: for the race detector
     landed: bool = False
+    mask = None  #: all lanes
+
+    @property
+    def receivers(self):
+        """Per row of the place, the row whose barrier this reaches."""
+        return self.place.rows
+
+    def land(self):
+        """The bytes of this and of earlier batches appear, then its arrivals happen."""
+        machine = self.place.machine
+        for earlier in self.before:
+            machine.land(earlier)
+        self.before = []
+        self.landed = True
+        land(self.place, self.copies)
+        for barrier, rows, count in self.arrivals:
+            opened = self.place.change(self.index, barrier, "arrive", rows, count)
+            if machine.races:
+                machine.races.release_copies(self.place, barrier, self.ticks, opened)
+            machine.record_landing(self, barrier)
+        machine.changed()
 
 
 def land(place: Place, copies: list[Copy]):

@@ -29,6 +29,10 @@ class BarrierError(InterpreterError):
     """A barrier is used against its rules: not initialised, too many arrivals, an impossible count."""
 
 
+class ClusterError(InterpreterError):
+    """An instruction needs a launch with clusters."""
+
+
 class DivergenceError(InterpreterError):
     """Lanes of one warp are apart at an instruction that blocks or that needs the whole warp."""
 

@@ -61,8 +61,8 @@ def registers(operand) -> list[str]:
 
 #: Opcodes whose first operand is read, not written.
 NO_RESULT = {
-    "st", "cp", "red", "bar", "barrier", "fence", "membar", "griddepcontrol", "bra", "ret", "exit", "prefetch",
-    "nanosleep", "setmaxnreg", "trap", "discard", "applypriority",
+    "st", "cp", "red", "multimem", "bar", "barrier", "fence", "membar", "griddepcontrol", "bra", "ret", "exit",
+    "prefetch", "nanosleep", "setmaxnreg", "trap", "discard", "applypriority",
 }  # fmt: skip
 NO_RESULT_MBARRIER = {"init", "inval", "expect_tx", "complete_tx"}
 

@@ -5,9 +5,10 @@ A group is a full product of some CTAs and some of their warps.
 
 import numpy as np
 
-from . import ops
+from . import ops, transfers
+from .clusters import OFFSET
 from .copies import Batch, Copy, land
-from .errors import BarrierError, DependencyError, DivergenceError, MemoryAccessError, ReadOnlyError
+from .errors import BarrierError, ClusterError, DependencyError, DivergenceError, MemoryAccessError, ReadOnlyError
 from .memory import DTYPES, SPACING
 from .place import SHIFT, Place
 
@@ -88,6 +89,36 @@ class Group(Place):
         view = self.machine.shared_view(width)
         view.reshape(-1)[rows * view.shape[1] + (flat >> SHIFT[width])] = data
 
+    # Shared memory of the cluster
+
+    def mapa(self, addresses, rank):
+        return self.machine.clusters.mapa(self.rows, addresses, rank)
+
+    def load_cluster(self, index, addresses, width, mask):
+        lanes = self.active(mask, addresses)
+        if lanes is None:
+            return np.zeros((1, 1, 1), DTYPES[width])
+        rows, offsets = self.cluster_index(index, lanes, width, mask)
+        if self.machine.races:
+            self.machine.races.access(self, index, offsets, width, mask, False, rows)
+        view = self.machine.shared_view(width)
+        return view.reshape(-1).take(rows * view.shape[1] + (offsets >> SHIFT[width]), mode="clip")
+
+    def store_cluster(self, index, addresses, words, mask):
+        self.machine.changed()
+        lanes = self.active(mask, addresses)
+        if lanes is None:
+            return
+        width, flat, data, _ = self.scatter(addresses, words, mask)
+        rows, offsets = self.cluster_index(index, lanes, width, mask)
+        if self.machine.races:
+            self.machine.races.access(self, index, offsets, width, mask, True, rows)
+        shape = (len(self.rows), len(self.warps), ops.WARP)
+        rows = np.broadcast_to(rows, shape)
+        rows = rows.reshape(-1) if mask is None else rows[np.broadcast_to(mask, shape)]
+        view = self.machine.shared_view(width)
+        view.reshape(-1)[rows * view.shape[1] + ((flat & OFFSET) >> SHIFT[width])] = data
+
     def scatter(self, addresses, words, mask):
         """(bytes, flat addresses, flat data, flat rows) of a store's active lanes, CTAs first."""
         size = words[0].dtype.itemsize
@@ -117,12 +148,7 @@ class Group(Place):
     def store_global(self, index, addresses, words, mask):
         for word in words:
             self.check_poison(index, word, "the stored value", mask)
-        if addresses.shape[0] > 1 and self.machine.fills > 1:
-            # The twins store to two copies of the output, so many bytes apart.
-            away = (addresses[1::2] - addresses[0::2]) >> np.uint64(SPACING) << np.uint64(SPACING)
-            same = addresses.copy()
-            same[1::2] -= away
-            self.check_poison(index, same, "the address", mask)
+        self.check_output(index, addresses, mask)
         width, flat, data, _ = self.scatter(addresses, words, mask)
         if not flat.size:
             return
@@ -131,9 +157,33 @@ class Group(Place):
         except MemoryAccessError:
             self.global_fault(index, self.active(mask, addresses), width, "store")
         except ReadOnlyError as error:
-            raise ReadOnlyError(
-                f"The kernel stores to {error}, which is not declared as written: {self.place_of(index, mask)}."
-            ) from None
+            self.read_only(index, error, mask)
+
+    def check_output(self, index, addresses, mask):
+        """Raises if addresses of outputs are poisoned; the twins store to two copies, so many bytes apart."""
+        if addresses.shape[0] > 1 and self.machine.fills > 1:
+            away = (addresses[1::2] - addresses[0::2]) >> np.uint64(SPACING) << np.uint64(SPACING)
+            same = addresses.copy()
+            same[1::2] -= away
+            self.check_poison(index, same, "the address", mask)
+
+    def store_multicast(self, index, addresses, words, mask):
+        for word in words:
+            self.check_poison(index, word, "the stored value", mask)
+        self.check_output(index, addresses, mask)
+        width, flat, data, _ = self.scatter(addresses, words, mask)
+        try:
+            self.machine.memory.store_multicast(flat.astype(np.uint64), data, width)
+        except MemoryAccessError as error:
+            what = str(error) or f"{int(flat[0]):#x} (+{width} bytes) is out of bounds or misaligned"
+            raise MemoryAccessError(f"multimem store: {what}: {self.place_of(index, mask)}.") from None
+        except ReadOnlyError as error:
+            self.read_only(index, error, mask)
+
+    def read_only(self, index, name, mask):
+        raise ReadOnlyError(
+            f"The kernel stores to {name}, which is not declared as written: {self.place_of(index, mask)}."
+        ) from None
 
     # Matrices
 
@@ -233,8 +283,15 @@ class Group(Place):
             self.machine.races.waited(self, keep)
 
     def finish(self):
-        """Lands the copies that the group leaves behind untied; batches land when the schedule says so."""
+        """Exits. Copies left behind untied land now; batches and transfers do when the schedule says so."""
+        machine = self.machine
         land(self, [c for group in self.committed for c in group] + self.open)
+        opened = machine.cluster_barrier.exit(self.rows, self.warps)
+        machine.clusters.alive[self.slice] -= len(self.warps)
+        if machine.races:
+            machine.races.complete_cluster(opened)
+            machine.races.exited(self)
+        machine.changed()
 
     def arrive_copies(self, index, addresses, noinc, mask):
         """Ties all earlier copies of the threads to an mbarrier: it gets an arrival per thread when they are done."""
@@ -254,26 +311,34 @@ class Group(Place):
 
     # Barriers
 
-    def barriers(self, index, addresses, mask, create=False):
-        """[(barrier, rows, lanes per row)] of the mbarriers that the active lanes address."""
+    def barriers(self, index, addresses, mask, count=1, create=False, cluster=False):
+        """[(barrier, rows, sum per row of the active lanes' `count`)] of the mbarriers that the lanes address."""
         lanes = ops.WARP * len(self.warps)
-        if addresses.size == 1:
+        if addresses.size == 1 and not cluster and isinstance(count, int):
+            rows = self.slice
             if mask is None:
-                count = lanes
+                total = lanes
             elif mask.shape[0] == 1:
-                count = int(mask.sum()) * (lanes // (mask.shape[1] * mask.shape[2]))
+                total = int(mask.sum()) * (lanes // (mask.shape[1] * mask.shape[2]))
             else:
-                count = mask.sum(axis=(1, 2)) * (lanes // (mask.shape[1] * mask.shape[2]))
-            return [(self.barrier_at(index, int(addresses[0, 0, 0]), self.slice, create), self.slice, count)]
+                total = mask.sum(axis=(1, 2)) * (lanes // (mask.shape[1] * mask.shape[2]))
+                if not total.all():
+                    rows, total = self.rows[total > 0], total[total > 0]
+            return [(self.barrier_at(index, int(addresses[0, 0, 0]), rows, create), rows, total * count)]
+        rows, offsets = self.rows[:, None, None], self.active(mask, addresses)
+        if offsets is None:
+            return []
+        if cluster:
+            rows, offsets = self.cluster_index(index, offsets, 8, mask)
         shape = (len(self.rows), len(self.warps), ops.WARP)
-        addresses = np.broadcast_to(addresses, shape)
-        mask = np.ones(shape, bool) if mask is None else np.broadcast_to(mask, shape)
+        full = np.ones(shape, bool) if mask is None else np.broadcast_to(mask, shape)
+        rows, offsets, count = (np.broadcast_to(x, shape)[full] for x in (rows, offsets, count))
         out = []
-        for address in np.unique(addresses[mask]):
-            count = (mask & (addresses == address)).sum(axis=(1, 2))
-            some = np.flatnonzero(count)
-            rows = self.rows[some]
-            out.append((self.barrier_at(index, int(address), rows, create), rows, count[some]))
+        for address in np.unique(offsets):
+            here = offsets == address
+            there = np.unique(rows[here])
+            total = np.bincount(rows[here], count[here])[there].astype(np.int64)
+            out.append((self.barrier_at(index, int(address), there, create), there, total))
         return out
 
     def init_barrier(self, index, addresses, count, mask):
@@ -288,10 +353,10 @@ class Group(Place):
         count = int(count[0, 0, 0])
         if not 1 <= count < 1 << 20:
             raise BarrierError(f"An mbarrier cannot expect {count} arrivals (1 to 1048575): {self.place_of(index)}.")
-        if self.machine.races:
-            self.machine.races.access(self, index, addresses, 8, mask, True)
         for barrier, rows, _ in self.barriers(index, addresses, mask, create=True):
             barrier.init(rows, count)
+        if self.machine.races:
+            self.machine.races.initialised(self, index, addresses, mask)
 
     def invalidate_barrier(self, index, addresses, mask):
         if self.active(mask, addresses) is None:
@@ -299,21 +364,71 @@ class Group(Place):
         for barrier, rows, _ in self.barriers(index, addresses, mask):
             barrier.expected[rows] = 0
 
-    def arrive(self, index, addresses, count, mask):
-        """Arrives once or `count` times per active lane; the state is the phase before (CTAs, 1, 1) as uint64."""
+    def arrive(self, index, addresses, count, mask, scope="cta", cluster=False):
+        """Arrives once or `count` times per active lane; the state is the phase before (CTAs, 1, 1) as uint64.
+
+        `cluster`: the addresses are shared::cluster ones. `scope` is that of the release.
+        """
         self.machine.changed()
-        times = int(count.reshape(-1)[0])
-        state, barriers = None, self.barriers(index, addresses, mask)
-        if self.machine.races:
-            self.machine.races.access(self, index, addresses, 8, mask, False)
-        for barrier, rows, lanes in barriers:
+        state, barriers = None, self.barriers(index, addresses, mask, number(count), cluster=cluster)
+        self.use_barriers(index, addresses, mask, cluster)
+        for barrier, rows, total in barriers:
             state = barrier.phase[rows].astype(np.uint64)[:, None, None]
-            self.arrive_at(index, barrier, rows, lanes * times, mask)
+            opened = self.change(index, barrier, "arrive", rows, total)
+            if self.machine.races:
+                self.machine.races.release(self, barrier, mask, addresses, scope)
+                self.machine.races.complete(barrier, opened)
         return state if state is not None and len(state) == len(self.rows) else np.zeros((1, 1, 1), np.uint64)
 
-    def expect_bytes(self, index, addresses, count, mask):
-        for barrier, rows, lanes in self.barriers(index, addresses, mask):
-            barrier.expect(rows, lanes * int(count.reshape(-1)[0]))
+    def expect_bytes(self, index, addresses, count, mask, cluster=False):
+        self.machine.changed()
+        self.check_poison(index, count, "the byte count", mask)
+        for barrier, rows, total in self.barriers(index, addresses, mask, number(count), cluster=cluster):
+            opened = self.change(index, barrier, "expect", rows, total)
+            if self.machine.races:
+                self.machine.races.complete(barrier, opened)
+        self.use_barriers(index, addresses, mask, cluster)
+
+    def use_barriers(self, index, addresses, mask, cluster):
+        """For the race detector: the words of an mbarrier are read."""
+        lanes = self.active(mask, addresses)
+        if self.machine.races and lanes is not None:
+            rows, offsets = self.cluster_index(index, lanes, 8, mask) if cluster else (None, addresses)
+            self.machine.races.access(self, index, offsets, 8, mask, False, rows)
+
+    def transfer(self, index, dst, barrier, mask, size, words=None, source=None, cluster=True):
+        """Starts an `st.async` of `words` or a bulk copy of `size` bytes from `source`."""
+        if words is not None and self.machine.clusters.size == 1:
+            raise ClusterError(f"st.async in a launch without a cluster is an illegal instruction: "
+                               f"{self.place_of(index, mask)}.")  # fmt: skip
+        transfers.issue(self, index, dst, barrier, mask, size, words, source, cluster)
+
+    def cluster_arrive(self, index, release, aligned, mask):
+        machine = self.machine
+        if aligned:
+            self.converged(index, None, mask)
+        lanes = np.broadcast_to(ops.TRUE if mask is None else mask, (len(self.rows), len(self.warps), ops.WARP))
+        try:
+            opened = machine.cluster_barrier.arrive(self.rows, self.warps, lanes)
+        except BarrierError as error:
+            raise BarrierError(f"{error}: {self.place_of(index, mask)}.") from None
+        if machine.races:
+            machine.races.release_cluster(self, mask, release)
+            machine.races.complete_cluster(opened)
+        machine.changed()
+
+    def fence(self, kind, mask):
+        """`kind`: init (fence.mbarrier_init) or cluster (fence.acq_rel of at least cluster scope)."""
+        if self.machine.races:
+            self.machine.races.fence(self, kind, mask)
+
+    # Time
+
+    def clock(self, name):
+        return self.machine.launch.clock.read(name, self.machine.version)
+
+    def sleep(self, nanoseconds):
+        self.machine.launch.clock.sleep(int(nanoseconds.max()))
 
     def warp_sync(self, mask):
         """`bar.warp.sync`: lanes run in step anyway, but only this orders what they did for one another."""
@@ -330,7 +445,8 @@ class Group(Place):
         before = barrier.opened.copy()
         barrier.arrive(self.slice, ops.WARP * len(self.warps), count)
         if self.machine.races:
-            self.machine.races.release(self, barrier, mask, barrier.opened != before)
+            self.machine.races.release(self, barrier, mask)
+            self.machine.races.complete(barrier, barrier.opened != before)
 
     def dependency_wait(self, mask):
         self.depends = self.depends | (ops.TRUE if mask is None else mask)
@@ -349,8 +465,8 @@ class Group(Place):
                     f"griddepcontrol.wait: {self.place_of(index, lanes)}."
                 )
 
-    def trace_source(self, index, mask, addresses):
-        self.machine.trace.source = addresses
+    def trace_source(self, addresses, size):
+        self.machine.trace.source, self.machine.trace.size = addresses, size
 
     def trace(self, index, mask, addresses):
         trace, machine = self.machine.trace, self.machine
@@ -358,3 +474,8 @@ class Group(Place):
         if addresses is not None and addresses.size == 1:
             barrier = machine.barrier(int(addresses[0, 0, 0]))
         trace.record(self, machine.code[index], "execute", mask, addresses, barrier)
+
+
+def number(count):
+    """An operand array as an int where it holds one value, else as it is."""
+    return int(count[0, 0, 0]) if count.size == 1 else count

@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 
 from . import codegen, flow, parser
+from .clusters import LARGEST
 from .errors import InterpreterError
 from .machine import FILLS, Machine
 from .memory import GlobalMemory, as_bytes
 from .schedules import named
 
+SPIN_DOUBLINGS = 17  #: of the clock's step, up to 0.13 s a read
 CHUNK_BYTES = 48 << 20  #: shared memory of one chunk of CTAs, twins included
 CHUNK_ROWS = 128  #: CTAs of one chunk, twins included
 PROGRESS_AFTER = 2.0  #: seconds after which `progress` is called
@@ -37,6 +39,40 @@ class Result:
     trace: Any = None
 
 
+@dataclass(frozen=True)
+class Multicast:
+    """The value of a pointer parameter that is a multicast address: a store by `multimem` reaches all `arrays`.
+
+    The arrays have one size and one alignment. Ordinary loads and stores to the address are errors.
+    """
+
+    arrays: tuple
+
+    def __init__(self, arrays):
+        object.__setattr__(self, "arrays", tuple(arrays))
+
+
+class Clock:
+    """`%globaltimer` (ns), and `%clock` at 1 GHz: it moves by 1 us per read and by what `nanosleep` asks for.
+
+    Where only the clock is read and nothing else happens, as in a loop that polls until a time limit, the step doubles
+    from read to read, so that the limit comes soon.
+    """
+
+    def __init__(self):
+        self.now, self.idle, self.seen = 0, 0, None
+
+    def read(self, name: str, version) -> np.ndarray:
+        """The time; `version` tells whether anything has happened since the last read."""
+        self.idle = self.idle + 1 if version == self.seen else 0
+        self.seen = version
+        self.now += 1000 << min(self.idle, SPIN_DOUBLINGS)
+        return np.full((1, 1, 1), self.now & 0xFFFFFFFF if name in ("clock", "globaltimer_lo") else self.now, np.uint64)
+
+    def sleep(self, nanoseconds: int):
+        self.now += nanoseconds
+
+
 class Launch:
     """All that the chunks of one launch share."""
 
@@ -45,18 +81,30 @@ class Launch:
         if threads % 32:
             raise ValueError(f"block {compiled.block} has {threads} threads; it must be a multiple of 32.")
         self.program, self.grid, self.block, self.warps = program, grid, compiled.block, threads // 32
+        self.cluster = cluster_size(compiled.cluster, grid)  #: CTAs, along x
         self.fills = fills  #: fill patterns, each run by a twin of every CTA
         self.memory, self.parameters = memory, parameters
         self.shared_end = program.flow.kernel.dynamic_base + compiled.smem_bytes
         self.scratch = {}
+        self.clock = Clock()
         self.trace = None
         self.tick = None  #: called with the machine before every choice of the schedule
-        self.watched: set[int] = set()  #: linear numbers of the CTAs watched for races
+        self.watched: set[int] = set()  #: numbers of the clusters (of one CTA where there are none) watched for races
         self.preceding = []  #: buffers that the preceding kernel writes
 
     def watches(self, cta) -> bool:
         x, y, z = cta
-        return bool(self.watched) and x + self.grid[0] * (y + self.grid[1] * z) in self.watched
+        return bool(self.watched) and (x + self.grid[0] * (y + self.grid[1] * z)) // self.cluster in self.watched
+
+
+def cluster_size(cluster, grid) -> int:
+    """CTAs of a cluster, after checking that the grid consists of whole ones."""
+    size, *rest = (int(c) for c in cluster)
+    if rest != [1, 1] or not 1 <= size <= LARGEST:
+        raise ValueError(f"cluster {tuple(cluster)} must be (x, 1, 1) with x from 1 to {LARGEST}.")
+    if grid[0] % size:
+        raise ValueError(f"grid {grid} has {grid[0]} CTAs along x, which is no multiple of the cluster's {size}.")
+    return size
 
 
 def run(
@@ -71,12 +119,14 @@ def run(
 ) -> Result:
     """Executes the PTX of `compiled` (a `CompiledKernel`) with `arguments` (`LaunchArguments`) on the CPU.
 
-    Pointers are packed NumPy arrays or CPU torch tensors, read and written in place, or None where optional.
+    Pointers are packed NumPy arrays or CPU torch tensors, read and written in place, `Multicast([array, ...])`, or None
+    where optional.
     `schedule` is "in_order" or `adversarial(seed)`. With `checks`, every CTA runs twice with different bytes in
     whatever is uninitialised, and an output changes only if the whole run is clean. `trace` is a `Trace` to fill.
-    `races` looks for accesses of shared memory that nothing orders: True in the first and the last CTA, or the linear
-    numbers (x fastest) of the CTAs to watch. `preceding` names the parameters that the preceding kernel of a chain of
-    dependent launches writes: reading them before `griddepcontrol.wait` is an error.
+    `races` looks for accesses of shared memory that nothing orders: True in the first cluster, or without clusters in
+    the first and the last CTA; or the linear numbers (x fastest) of the CTAs whose clusters to watch.
+    `preceding` names the parameters that the preceding kernel of a chain of dependent launches writes: reading them
+    before `griddepcontrol.wait` is an error.
     `progress(fraction)` is called now and then once a run has taken two seconds.
 
     Raises ValueError for arguments that do not fit, an `InterpreterError` for what the kernel does wrong.
@@ -91,13 +141,13 @@ def run(
     ctas = np.stack(np.meshgrid(*(np.arange(g) for g in grid), indexing="ij"), -1).transpose(2, 1, 0, 3).reshape(-1, 3)
     launch = Launch(program, compiled, grid, len(FILLS) if checks else 1, memory, parameters)
     launch.trace = trace
-    launch.watched = watched(races, len(ctas))
+    launch.watched = watched(races, len(ctas), launch.cluster)
     launch.preceding = named_buffers(preceding, compiled, memory)
     launch.tick = reporter = _Reporter(progress, len(ctas))
     begin = time.perf_counter()
     executed = copied = 0
     with np.errstate(all="ignore"):
-        for number, chunk in enumerate(chunks(ctas, launch, int(np.prod(compiled.cluster)))):
+        for number, chunk in enumerate(chunks(ctas, launch, launch.cluster)):
             machine = Machine(launch, chunk, schedule.start(number))
             machine.run()
             executed += machine.executed
@@ -108,14 +158,14 @@ def run(
     return Result(executed, end - begin, begin - start, len(ctas), schedule.name, checks, written, copied, trace)
 
 
-def watched(races, ctas: int) -> set[int]:
-    """Linear numbers of the CTAs whose shared memory is watched for races."""
+def watched(races, ctas: int, cluster: int) -> set[int]:
+    """Numbers of the clusters whose shared memory is watched for races."""
     if races is True:
-        return {0, ctas - 1}
+        return {0, ctas - 1} if cluster == 1 else {0}
     numbers = {int(n) for n in races} if races else set()
     if not all(0 <= n < ctas for n in numbers):
         raise ValueError(f"races {sorted(numbers)} must be True or numbers of CTAs from 0 to {ctas - 1}.")
-    return numbers
+    return {n // cluster for n in numbers}
 
 
 def named_buffers(names, compiled, memory):
@@ -203,20 +253,34 @@ def bind(compiled, arguments, kernel, checks):
                 raise ValueError(f"{spec.name} is None, but the parameter is not optional.")
             numbers = [0]
         else:
-            array = as_bytes(value, spec.name)
-            if not spec.written:
-                buffers = [memory.add(spec.name, array, False)]
-            elif checks:
-                copies = [np.full(array.size, fill, np.uint8) for fill in fills]
-                buffers = [memory.add(spec.name, copy, True, like=array) for copy in copies]
-            else:
-                buffers = [memory.add(spec.name, array, True)]
-            if spec.written:
-                outputs.append((spec.name, array, buffers, checks))
+            several = isinstance(value, Multicast)
+            sets = []
+            for array in multicast_arrays(value, spec.name) if several else [as_bytes(value, spec.name)]:
+                if not spec.written:
+                    buffers = [memory.add(spec.name, array, False)]
+                elif checks:
+                    copies = [np.full(array.size, fill, np.uint8) for fill in fills]
+                    buffers = [memory.add(spec.name, copy, True, like=array) for copy in copies]
+                else:
+                    buffers = [memory.add(spec.name, array, True)]
+                if spec.written:
+                    outputs.append((spec.name, array, buffers, checks))
+                sets.append(buffers)
+            if several:
+                buffers = [memory.add_multicast(spec.name, members) for members in zip(*sets, strict=True)]
             numbers = [buffer.base for buffer in buffers]
         dtype = np.uint32 if declared.size == 4 else np.uint64
         parameters[declared.offset, declared.size] = np.array(numbers, dtype).reshape(-1, 1, 1)
     return memory, parameters, outputs
+
+
+def multicast_arrays(value, name):
+    """The flat arrays of a `Multicast`, which must be alike."""
+    arrays = [as_bytes(array, name) for array in value.arrays]
+    kinds = {(a.size, a.__array_interface__["data"][0] & 15) for a in arrays}
+    if len(kinds) != 1:
+        raise ValueError(f"{name} is a Multicast of {len(arrays)} arrays; at least one, all of one size and alignment.")
+    return arrays
 
 
 def commit(outputs) -> dict[str, np.ndarray]:

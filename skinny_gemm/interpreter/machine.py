@@ -9,13 +9,13 @@ from functools import cache
 import numpy as np
 
 from . import ops
-from .barriers import MBarrier, NamedBarrier
-from .copies import land
+from .barriers import ClusterBarrier, MBarrier, NamedBarrier
+from .clusters import Clusters
 from .errors import BarrierError, DeadlockError, DivergenceError
 from .flow import EXIT
 from .group import Group
 from .memory import DTYPES
-from .parser import SHARED_BASE, Address, Imm
+from .parser import Address, Imm
 from .races import Races
 
 #: Bytes that uninitialised memory and registers hold: BF16 and FP32 NaN, and an ordinary number (0.75).
@@ -38,6 +38,7 @@ class Machine:
         self.memory, self.fills = launch.memory, launch.fills
         self.ctas = ctas[schedule.order(len(ctas))]
         self.rows = len(ctas) * self.fills
+        self.clusters = Clusters(self.ctas, launch.cluster, launch.grid, self.fills, launch.warps)
         self.shared_end = launch.shared_end
         self.pool = launch.scratch
         self.shared = np.empty((self.rows, -(-self.shared_end // 16)), np.complex128)
@@ -46,6 +47,7 @@ class Machine:
         self.views = {}
         self.mbarriers: dict[int, MBarrier] = {}
         self.named: dict[int, NamedBarrier] = {}
+        self.cluster_barrier = ClusterBarrier(self.clusters.number, launch.warps)
         self.flying = []
         self.version = 0
         self.idle, self.seen = 0, 0  # blocks run since `version` was last seen to change
@@ -55,8 +57,8 @@ class Machine:
         self.parameters = {}
         for key, values in launch.parameters.items():
             self.parameters[key] = values if len(values) == 1 else np.tile(values, (len(ctas), 1, 1))
-        watched = [self.fills * i for i, cta in enumerate(self.ctas) if launch.watches(cta)]
-        self.races = Races(self, np.array(watched)) if watched else None
+        watched = np.array([self.fills * i for i, cta in enumerate(self.ctas) if launch.watches(cta)], np.int64)
+        self.races = Races(self, watched) if watched.size else None
         self.groups = [self.first_group(*part) for part in schedule.partition(len(ctas), launch.warps)]
 
     def first_group(self, ctas, warps):
@@ -101,7 +103,7 @@ class Machine:
         self.seen = self.version
         if self.idle > ENDLESS:
             ins = self.code[block.start]
-            cta = tuple(int(x) for x in self.ctas[int(group.rows[0]) // self.fills])
+            cta = self.cta_of(group.rows[0])
             raise DeadlockError(
                 f"Endless loop: {ENDLESS} blocks ran without a change of shared memory or a barrier; "
                 f"CTA {cta} warps {group.warps.tolist()} are at {ins.text!r} (PTX line {ins.line})."
@@ -109,7 +111,7 @@ class Machine:
 
     def barrier(self, address, create=False):
         if create and address not in self.mbarriers:
-            self.mbarriers[address] = MBarrier(address, self.rows)
+            self.mbarriers[address] = MBarrier(address, self.rows, len(self.mbarriers))
         return self.mbarriers.get(address)
 
     def named_barrier(self, number):
@@ -117,21 +119,34 @@ class Machine:
             raise BarrierError(f"Barrier {number} does not exist (0 to 15).")
         return self.named.setdefault(number, NamedBarrier(number, self.rows))
 
+    def cta_of(self, row) -> tuple[int, int, int]:
+        """Coordinates of the CTA of a row."""
+        return tuple(int(x) for x in self.ctas[int(row) // self.fills])
+
     def special(self, group, name, axis):
         """The value of a special register for a group."""
-        position = "xyz".find(axis)
-        block = self.launch.block
-        if name == "laneid":
-            return ops.LANES
+        position = max("xyz".find(axis), 0)
+        launch, size = self.launch, self.clusters.size
+        block, grid = launch.block, launch.grid
+        if name in ("laneid", "warpid"):
+            return ops.LANES if name == "laneid" else group.warps.astype(np.uint32)[None, :, None]
         if name == "tid":
             thread = group.warps[:, None] * ops.WARP + np.arange(ops.WARP)
             parts = thread % block[0], thread // block[0] % block[1], thread // (block[0] * block[1])
             return parts[position].astype(np.uint32)[None]
-        if name == "ctaid":
-            values = self.ctas[group.rows // self.fills, position].astype(np.uint32)
+        if name in ("ctaid", "cluster_ctarank", "cluster_ctaid", "clusterid"):
+            if name.startswith("cluster_") and position == 0:
+                values = self.clusters.rank[group.rows]
+            else:
+                values = self.ctas[group.rows // self.fills, position]
+                values = {"ctaid": values, "clusterid": values // (1 if position else size)}.get(name, 0 * values)
+            values = values.astype(np.uint32)
             return values[:1, None, None] if (values == values[0]).all() else values[:, None, None]
-        dimensions = block if name == "ntid" else self.launch.grid
-        return np.full((1, 1, 1), dimensions[position], np.uint32)
+        cluster = (size, 1, 1)
+        clusters = grid[0] // size, *grid[1:]
+        uniform = {"ntid": block, "nctaid": grid, "cluster_nctaid": cluster, "nclusterid": clusters,
+                   "cluster_nctarank": (size,), "nwarpid": (launch.warps,)}  # fmt: skip
+        return np.full((1, 1, 1), uniform[name][position], np.uint32)
 
     # The loop
 
@@ -155,31 +170,27 @@ class Machine:
         left = sum(g.count * (1 - g.block / len(self.blocks)) for g in self.groups if g.block != EXIT)
         return 1 - left / (len(self.ctas) * self.launch.warps)
 
-    def land(self, batch):
-        """Completes a batch of copies: its bytes become visible, then its arrivals happen."""
-        if batch.landed:
-            return
-        for earlier in batch.before:
-            self.land(earlier)
-        batch.before = []
-        batch.landed = True
-        self.flying.remove(batch)
-        land(batch.place, batch.copies)
-        for barrier, rows, count in batch.arrivals:
-            batch.place.arrive_at(batch.index, barrier, rows, count, ticks=batch.ticks)
-            if self.trace is not None and self.trace.wants(self.code[batch.index]):
-                self.trace.record(batch.place, self.code[batch.index], "land", None, None, barrier)
-        self.changed()
+    def land(self, flight):
+        """Completes a batch of copies or a transfer: its bytes become visible, then its arrivals happen."""
+        if not flight.landed:
+            self.flying.remove(flight)
+            flight.land()
+
+    def record_landing(self, flight, barrier):
+        """Tells the trace that a copy or transfer has landed and has reached a barrier."""
+        ins = self.code[flight.index]
+        if self.trace is not None and self.trace.wants(ins):
+            self.trace.record(flight.place, ins, "land", flight.mask, None, barrier, flight.receivers)
 
     def advance(self, group):
         """Runs a group until it stops at a barrier, exits, splits or is preempted."""
         registers, functions, blocks = group.registers, self.program.functions, self.blocks
         schedule = self.schedule
+        self.clusters.started[group.slice] = True
         while True:
             if group.block == EXIT:
                 self.groups.remove(group)
                 group.finish()
-                self.changed()
                 return
             block = blocks[group.block]
             self.turn(group, block)
@@ -277,7 +288,10 @@ class Machine:
         """Tries to pass the blocking instruction; False if the group is parked or has split."""
         ins = self.code[block.start]
         first = group.waiting is None
-        ready = self.bar(group, ins) if ins.op[0] in ("bar", "barrier") else self.try_wait(group, ins)
+        if ins.op[0] == "mbarrier":
+            ready = self.try_wait(group, ins)
+        else:
+            ready = self.cluster_wait(group, ins) if ins.op[1] == "cluster" else self.bar(group, ins)
         if self.trace is not None and self.trace.wants(ins) and (ready is True or first):
             self.trace.record(group, ins, "pass" if ready is True else "wait", None, None, group.waiting[1])
         if ready is True:
@@ -326,6 +340,21 @@ class Machine:
             self.races.acquire(group, barrier)
         return bool(ready[0]) if (ready == ready[0]).all() else ready[:, None]
 
+    def cluster_wait(self, group, ins):
+        """`barrier.cluster.wait`: True, False, or ready per (CTA, 1)."""
+        barrier = self.cluster_barrier
+        group.waiting = ins, barrier, None
+        try:
+            ready = barrier.wait(group.rows, group.warps)
+        except BarrierError as error:
+            raise BarrierError(f"{error}: {group.place_of(ins.index)}.") from None
+        if not ready.all():
+            return ready[:, None] if ready.any() else False
+        barrier.passed(group.rows, group.warps)
+        if self.races:
+            self.races.acquire_cluster(group)
+        return True
+
     def try_wait(self, group, ins):
         """`mbarrier.try_wait` and `test_wait`: the predicate becomes true when the phase is over."""
         d, a, phase, *_ = ins.operands
@@ -353,8 +382,9 @@ class Machine:
             group.registers[number] = ops.FALSE if given_up else ops.TRUE
             if self.races and not given_up:
                 self.races.access(group, ins.index, address, 8, None, False)
+                scope = "cluster" if "cluster" in ins.op else "cta"
                 for barrier in passed:
-                    self.races.acquire(group, barrier)
+                    self.races.acquire(group, barrier, scope)
         return ready
 
     def deadlock(self) -> str:
@@ -363,20 +393,12 @@ class Machine:
         for group in self.groups[:4]:
             ins, barrier, parity = group.waiting
             row = int(group.rows[0])
-            who = f"CTA {tuple(int(x) for x in self.ctas[row // self.fills])} warps {group.warps.tolist()}"
-            if isinstance(barrier, NamedBarrier):
-                count, missing = int(barrier.count[row]), int(barrier.count[row] - barrier.arrived[row])
-                what = f"named barrier {barrier.number}, where {missing} of {count} threads are missing"
-            else:
-                what = (
-                    f"the mbarrier at shared address {barrier.address - SHARED_BASE} for the phase of parity {parity}: "
-                    f"{int(barrier.phase[row])} phases are complete, {int(barrier.pending[row])} of "
-                    f"{int(barrier.expected[row])} arrivals are pending"
-                )
-                if barrier.bytes[row]:
-                    what += f" and {int(barrier.bytes[row])} bytes"
+            what = barrier.waiting(row, parity)
+            if isinstance(barrier, MBarrier):
                 what += f" ({self.arrivers(barrier.address)})"
-            parts.append(f"{who} wait at PTX line {ins.line} on {what}")
+            elif isinstance(barrier, ClusterBarrier):
+                what += f" ({self.absent(row)})"
+            parts.append(f"CTA {self.cta_of(row)} warps {group.warps.tolist()} wait at PTX line {ins.line} on {what}")
         rest = len(self.groups) - 4
         return "Deadlock: " + "; ".join(parts) + (f"; and {rest} more groups wait." if rest > 0 else ".")
 
@@ -391,3 +413,11 @@ class Machine:
         if not lines:
             return "no instruction with this literal address arrives there"
         return f"arrivals are at PTX line{'s' if len(lines) > 1 else ''} {', '.join(map(str, lines[:8]))}"
+
+    def absent(self, row) -> str:
+        """Which CTAs of a row's cluster have threads that are yet to arrive at the cluster barrier."""
+        barrier, clusters = self.cluster_barrier, self.clusters
+        peers = clusters.peers[row]
+        phase = barrier.opened[barrier.cluster[row]]
+        late = (barrier.arrivals[peers] <= phase).any(axis=(1, 2)) & (clusters.alive[peers] > 0)
+        return f"of CTA ranks {np.flatnonzero(late).tolist()}"

@@ -1,7 +1,8 @@
 """Global memory: the caller's arrays, zero copy, each at an address range of its own.
 
 Buffer i starts at `(i + 1) << 40` plus the low four bits of the array's own address, so a misaligned array is as
-misaligned here as it would be on a GPU. Outputs of a checked run live in two private copies, one per fill pattern.
+misaligned here as it would be on a GPU. Outputs of a checked run live in two private copies, one per fill pattern. A
+multicast range has addresses of its own, and a store there reaches each of its buffers.
 """
 
 import sys
@@ -41,6 +42,7 @@ class Buffer:
     base: int
     writable: bool
     written: np.ndarray | None = None
+    members: tuple["Buffer", ...] = ()  #: of a multicast address range: the buffers that a store reaches
     views: dict = field(default_factory=dict)
 
     @property
@@ -74,6 +76,12 @@ class GlobalMemory:
         self.buffers.append(Buffer(name, array, base, writable, written))
         return self.buffers[-1]
 
+    def add_multicast(self, name: str, members: tuple[Buffer, ...]) -> Buffer:
+        """Registers an address range that stands for several buffers of one size and alignment."""
+        base = (len(self.buffers) + 1 << SPACING) + (members[0].base & 15)
+        self.buffers.append(Buffer(name, members[0].bytes, base, True, members=members))
+        return self.buffers[-1]
+
     def buffer_at(self, address: int) -> Buffer | None:
         i = (address >> SPACING) - 1
         return self.buffers[i] if 0 <= i < len(self.buffers) else None
@@ -101,20 +109,24 @@ class GlobalMemory:
             address = int(flat[i])
             if address % width:
                 return i, address, f"not aligned to {width} bytes"
+            buffer = self.buffer_at(address)
+            if buffer is not None and buffer.members and buffer.base <= address < buffer.end:
+                return i, address, f"a multicast address of {buffer.name}, which only multimem instructions reach"
             return i, address, self.nearest(address, width)
         return None
 
     def bad(self, flat: np.ndarray, width: int) -> np.ndarray:
         ok = np.zeros(flat.shape, bool)
         for buffer in self.buffers:
-            ok |= (flat >= buffer.base) & (flat + np.uint64(width) <= buffer.end)
+            if not buffer.members:
+                ok |= (flat >= buffer.base) & (flat + np.uint64(width) <= buffer.end)
         return ~ok | (flat % np.uint64(width) != 0)
 
     def find(self, addresses: np.ndarray, width: int) -> Buffer | None:
         """The one buffer that holds all `addresses` (uint64), or None if they spread, stray or are misaligned."""
         low, high = int(addresses.min()), int(addresses.max())
         buffer = self.buffer_at(low)
-        if buffer is None or low < buffer.base or high + width > buffer.end:
+        if buffer is None or buffer.members or low < buffer.base or high + width > buffer.end:
             return None
         if width > 1 and int(np.bitwise_or.reduce(addresses, axis=None)) & (width - 1):
             return None
@@ -153,3 +165,14 @@ class GlobalMemory:
         view[index] = data
         marks = buffer.view(width, buffer.written)[0]
         marks[index] = np.full(width, 0xFF, np.uint8).view(DTYPES[width])
+
+    def store_multicast(self, addresses: np.ndarray, data: np.ndarray, width: int):
+        """Stores flat `data` at flat multicast `addresses`, in every member. Raises `MemoryAccessError` or
+        `ReadOnlyError`: bare, or with a phrase where an address is not a multicast one."""
+        for owner in np.unique(addresses >> np.uint64(SPACING)):
+            mask = addresses >> np.uint64(SPACING) == owner
+            buffer = self.buffer_at(int(owner) << SPACING)
+            if buffer is None or not buffer.members:
+                raise MemoryAccessError(f"{int(addresses[mask][0]):#x} is no multicast address")
+            for member in buffer.members:
+                self.store(addresses[mask] - np.uint64(buffer.base) + np.uint64(member.base), data[mask], width)

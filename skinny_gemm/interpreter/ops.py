@@ -256,3 +256,101 @@ def vote(mode, predicate, mask):
 def lane_mask(membermask):
     """A 32-bit member mask as a bool array over lanes."""
     return (membermask >> LANES) & U4(1) != 0
+
+
+def reduce_lanes(name, value, members):
+    """`redux.sync`: one value per warp, over the lanes in `members`."""
+    shape = np.broadcast_shapes(value.shape, members.shape)
+    value, members = np.broadcast_to(value, (*shape[:2], WARP)), np.broadcast_to(members, (*shape[:2], WARP))
+    info = np.iinfo(value.dtype)
+    start = {"min": info.max, "max": info.min, "and": info.max}.get(name, 0)
+    function = {"add": np.add, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and, "or": np.bitwise_or,
+                "xor": np.bitwise_xor}[name]  # fmt: skip
+    chosen = np.where(members, value, value.dtype.type(start))
+    return function.reduce(chosen, axis=2, keepdims=True, dtype=value.dtype)
+
+
+def to_integer(value, kind):
+    """Whole float32 values as integers of `kind`, saturating; NaN gives 0."""
+    info = np.iinfo(kind)
+    wide = np.clip(np.nan_to_num(value.astype(np.float64), nan=0.0), info.min, info.max)
+    return wide.astype(I8).astype(kind)
+
+
+# Bits
+
+
+def lop3(a, b, c, table):
+    """Bit i of the result is the bit of `table` that the i-th bits of a, b, c (most significant first) number."""
+    out = np.zeros((1, 1, 1), U4)
+    for i in range(8):
+        if table >> i & 1:
+            out = out | (a if i & 4 else ~a) & (b if i & 2 else ~b) & (c if i & 1 else ~c)
+    return out
+
+
+def permute_bytes(a, b, selector):
+    """`prmt`: each nibble of `selector` picks one of the eight bytes b:a; with its top bit set, that byte's sign."""
+    pool = b.astype(U8) << U8(32) | a.astype(U8)
+    out = np.zeros((1, 1, 1), U4)
+    for i in range(4):
+        nibble = selector >> U4(4 * i) & U4(15)
+        byte = (pool >> (nibble & U4(7)).astype(U8) * U8(8)).astype(U4) & U4(255)
+        sign = np.where(byte & U4(128), U4(255), U4(0))
+        out = out | np.where(nibble & U4(8), sign, byte) << U4(8 * i)
+    return out
+
+
+def extract_bits(value, start, count):
+    """`bfe` of a signed or unsigned view: the field at bit `start` (both modulo 256), sign-extended where signed."""
+    width = value.dtype.itemsize * 8
+    start, count = (np.minimum(x & U4(255), U4(width)) for x in (start, count))
+    unsigned = value.view(f"u{width // 8}")
+    field = shift_right(unsigned, start)
+    if value.dtype.kind == "i":
+        past = start + count >= U4(width)  # the field ends at, or past, the top: its sign is the value's
+        top = np.where(past, U4(width - 1), start + count - U4(1))
+        sign = (shift_right(unsigned, top) & unsigned.dtype.type(1)).astype(bool)
+    else:
+        sign = FALSE
+    low = ~shift_left(np.full((1, 1, 1), ~unsigned.dtype.type(0)), count)
+    out = np.where(sign, field | ~low, field & low)
+    return np.where(count == 0, unsigned.dtype.type(0), out).view(value.dtype)
+
+
+def insert_bits(a, b, start, count):
+    """`bfi`: `b` with the low `count` bits of `a` at bit `start`."""
+    width = a.dtype.itemsize * 8
+    start, count = (np.minimum(x & U4(255), U4(width)) for x in (start, count))
+    field = shift_left(~shift_left(np.full((1, 1, 1), ~a.dtype.type(0)), count), start)
+    return shift_left(a, start) & field | b & ~field
+
+
+def funnel_shift(low, high, amount, left, wrap):
+    """`shf`: 32 bits of high:low, shifted left (the upper word) or right (the lower)."""
+    amount = amount & U4(31) if wrap else np.minimum(amount, U4(32))
+    both = high.astype(U8) << U8(32) | low.astype(U8)
+    shifted = both << amount.astype(U8) >> U8(32) if left else both >> amount.astype(U8)
+    return shifted.astype(U4)
+
+
+def leading_zeros(value):
+    """`clz` of 32 or 64 bits."""
+    count = np.zeros(value.shape, U4)
+    width = value.dtype.itemsize * 8
+    for step in (32, 16, 8, 4, 2, 1):
+        if step < width:
+            empty = value >> value.dtype.type(width - step) == 0
+            count = count + np.where(empty, U4(step), U4(0))
+            value = np.where(empty, value << value.dtype.type(step), value)
+    return count + (value == 0).astype(U4)
+
+
+def reverse_bits(value):
+    """`brev` of 32 or 64 bits."""
+    width = value.dtype.itemsize * 8
+    for step in (1, 2, 4, 8, 16, 32)[: width.bit_length() - 1]:
+        low = value.dtype.type(((1 << width) - 1) // ((1 << step) + 1))  # every other group of `step` bits
+        step = value.dtype.type(step)
+        value = value >> step & low | (value & low) << step
+    return value

@@ -3,6 +3,7 @@
 import numpy as np
 
 from . import ops
+from .clusters import OFFSET, RANK_SHIFT
 from .errors import BarrierError, MemoryAccessError, PoisonError
 from .parser import SHARED_BASE
 
@@ -89,6 +90,38 @@ class Place:
             f"{self.spot(index, addresses.shape[:3], flat)}."
         )
 
+    def cluster_index(self, index, addresses, width, mask=None):
+        """(rows, offsets) that shared::cluster `addresses` name, in full shape; checks rank, bounds, alignment, life.
+
+        Inactive lanes must hold an active lane's address.
+        """
+        clusters = self.machine.clusters
+        rank = (addresses >> np.uint32(RANK_SHIFT)).astype(np.int64)
+        offsets = addresses & np.uint32(OFFSET)
+        own = self.rows[:, None, None]
+        if not rank.any():
+            rows = np.broadcast_to(own, np.broadcast_shapes(own.shape, offsets.shape))
+        else:
+            if rank.max() > clusters.size:
+                self.check_poison(index, addresses, "the address")
+                self.cluster_fault(index, addresses, rank > clusters.size, "outside the cluster")
+            rows = np.where(rank > 0, clusters.peers[own, rank - 1], own)
+            for absent, what in ((~clusters.started, "has not started"), (clusters.alive == 0, "has exited")):
+                bad = absent[rows] if mask is None else absent[rows] & mask
+                if bad.any():
+                    self.cluster_fault(index, addresses, bad, "which " + what)
+        self.shared_index(index, offsets, width)
+        return rows, offsets
+
+    def cluster_fault(self, index, addresses, bad, what):
+        addresses, bad = np.broadcast_arrays(addresses, bad)
+        flat = int(np.flatnonzero(bad)[0])
+        address = int(addresses.reshape(-1)[flat])
+        raise MemoryAccessError(
+            f"Shared address {(address & OFFSET) - SHARED_BASE} of CTA rank {(address >> RANK_SHIFT) - 1}, {what}: "
+            f"{self.spot(index, addresses.shape[:3], flat)}."
+        )
+
     def global_fault(self, index, addresses, width, what):
         flat, address, phrase = self.machine.memory.fault(addresses, width)
         self.check_poison(index, addresses, "the address")
@@ -96,7 +129,8 @@ class Place:
             f"Global {what} of {width} bytes at {address:#x}, {phrase}: {self.spot(index, addresses.shape[:3], flat)}."
         )
 
-    def barrier_at(self, index, address, rows, create):
+    def barrier_at(self, index, address, rows, create=False):
+        """The mbarrier at a shared address; raises unless all of `rows` have initialised it."""
         barrier = self.machine.barrier(address, create)
         if barrier is None:
             self.shared_index(index, np.full((1, 1, 1), address, np.uint32), 8)
@@ -106,17 +140,13 @@ class Place:
             )
         return barrier
 
-    def arrive_at(self, index, barrier, rows, count, mask=None, ticks=None):
-        """`count` arrivals by the lanes in `mask`, or by the copies up to `ticks`."""
-        races = self.machine.races
-        before = barrier.phase.copy() if races else None
+    def change(self, index, barrier, event, rows, count):
+        """Lets `event` (arrive, expect or transfer) happen at an mbarrier; returns which rows' phases it completes."""
+        before = barrier.phase.copy() if self.machine.races else None
         try:
-            barrier.arrive(rows, count)
+            getattr(barrier, event)(rows, count)
         except BarrierError as error:
             raise BarrierError(
                 f"Shared address {barrier.address - SHARED_BASE}: {error} ({self.place_of(index)})."
             ) from None
-        if races and ticks is None:
-            races.release(self, barrier, mask, barrier.phase != before)
-        elif races:
-            races.release_copies(self, barrier, ticks, barrier.phase != before)
+        return None if before is None else barrier.phase != before

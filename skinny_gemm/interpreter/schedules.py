@@ -30,6 +30,10 @@ class InOrder:
     def lands_early(self, machine) -> bool:
         return False
 
+    def parts(self, ctas: int, warps: int) -> None:
+        """Which lanes (CTAs, warps, 32) of a transfer land apart, as numbers; None for all at once."""
+        return None
+
     def gives_up(self) -> bool:
         return False
 
@@ -80,6 +84,9 @@ class _Adversary:
 
     def lands_early(self, machine) -> bool:
         return self.early > 0 and self.random.random() < self.early
+
+    def parts(self, ctas: int, warps: int):
+        return self.random.integers(0, self.random.integers(1, 4), (ctas, warps, 32))
 
     def gives_up(self) -> bool:
         """Whether a `try_wait` reports failure although it could succeed."""

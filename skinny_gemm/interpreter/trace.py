@@ -7,12 +7,14 @@ order in which the machine executed them, and says nothing about cycles.
 import numpy as np
 
 from ..layouts import banks
+from .clusters import OFFSET, RANK_SHIFT
+from .opcodes import width_of
 from .parser import SHARED_BASE
 
 SECTOR = 32  #: bytes of global memory that move as one
 MATRIX_LANES = 8  #: lanes that give the row addresses of one 8x8 matrix of `ldmatrix`
 COLUMNS = ("time", "event", "cta", "cta_x", "cta_y", "cta_z", "warp", "line", "opcode", "active", "lanes", "space",
-           "bytes", "addresses", "source", "barrier", "phase", "pending", "pending_bytes")  # fmt: skip
+           "bytes", "addresses", "peer", "source", "barrier", "phase", "pending", "pending_bytes")  # fmt: skip
 
 
 class Trace:
@@ -33,15 +35,15 @@ class Trace:
         self.warps = None if warps is None else {int(w) for w in warps}
         self.limit, self.truncated = limit, False
         self.rows, self.events = 0, []
-        self.source = None
+        self.source = self.size = None
 
     def wants(self, ins) -> bool:
         """Whether executions of an instruction are recorded."""
         return self.opcodes is None or ins.opcode.startswith(self.opcodes)
 
-    def record(self, group, ins, event, mask, addresses, barrier):
-        """Appends one event of a group of warps; called by the machine."""
-        source, self.source = self.source, None
+    def record(self, group, ins, event, mask, addresses, barrier, at=None):
+        """Appends one event of a group of warps; called by the machine. `at`: rows where the barrier is."""
+        source, size, self.source, self.size = self.source, self.size, None, None
         rows, warps = self.chosen(group)
         if not len(rows) or not len(warps) or self.truncated:
             return
@@ -52,17 +54,11 @@ class Trace:
         self.rows += len(rows) * len(warps)
         state = None
         if barrier is not None:
-            at = group.rows[rows]
-            if hasattr(barrier, "phase"):
-                phases, pending, left = barrier.phase[at], barrier.pending[at], barrier.bytes[at]
-                state = barrier.address - SHARED_BASE, phases, pending, left
-            else:
-                missing = np.where(barrier.arrived[at] > 0, barrier.count[at] - barrier.arrived[at], 0)
-                state = barrier.number, barrier.opened[at], missing, np.zeros(len(at), np.int64)
-        part = [None if a is None else _pick(a, rows, warps) for a in (mask, addresses, source)]
+            state = barrier.state((group.rows if at is None else at)[rows])
+        part = [None if a is None else _pick(a, rows, warps) for a in (mask, addresses, source, size)]
         ctas = machine.ctas[group.rows[rows] // machine.fills]
-        grid = machine.launch.grid
-        self.events.append((event, ins, ctas, grid, group.warps[warps], *part, state))
+        launch = machine.launch
+        self.events.append((event, ins, ctas, launch.grid, launch.cluster, group.warps[warps], *part, state))
 
     def chosen(self, group):
         """Indices of the group's rows and warps that are recorded; of fill-pattern twins only the first."""
@@ -82,17 +78,19 @@ class Trace:
         """The trace as a pandas DataFrame; executions without an active lane are left out.
 
         Columns: `time` (logical), `event` (`execute`; for blocking instructions `wait` and `pass`; for copies that
-        arrive at a barrier also `land`), `cta` (linear), `cta_x/y/z`, `warp`, `line` (of the PTX), `opcode`, `active`
-        (lanes as bits), `lanes` (how many), `space` (`shared`, `global` or ""), `bytes` (per lane), `addresses` (an
-        array of 32, shared ones relative to the CTA's shared memory; None without), `source` (of a copy: 32 global
-        addresses), `barrier` (shared address of an mbarrier, number of a named one; -1 without), `phase` (phases
-        completed), `pending` (arrivals) and `pending_bytes` after the event.
+        arrive at a barrier and for transfers also `land`), `cta` (linear), `cta_x/y/z`, `warp`, `line` (of the PTX),
+        `opcode`, `active` (lanes as bits), `lanes` (how many), `space` (`shared`, `global`, `dsmem` for shared memory
+        of the cluster, or ""), `bytes` (per lane; the most, where a bulk copy's lanes differ), `addresses` (an array of
+        32, shared ones relative to the CTA's shared memory; None without), `peer` (of a shared::cluster address: 32
+        linear CTA numbers), `source` (of a copy: 32 global addresses), `barrier` (shared address of an mbarrier, number
+        of a named one; -1 for the cluster's and without), `phase` (phases completed), `pending` (arrivals) and
+        `pending_bytes` after the event, in the CTA whose barrier it is.
         """
         import pandas
 
-        columns = {name: [] for name in COLUMNS}
-        for time, (event, ins, ctas, grid, warps, mask, addresses, source, state) in enumerate(self.events):
-            space, width = _access(ins)
+        columns, events = {name: [] for name in COLUMNS}, self.events
+        for time, (event, ins, ctas, grid, cluster, warps, mask, addresses, source, size, state) in enumerate(events):
+            space, fixed = _access(ins)
             for r, cta in enumerate(ctas):
                 x, y, z = (int(c) for c in cta)
                 for w, warp in enumerate(warps):
@@ -100,15 +98,20 @@ class Trace:
                     if not active.any():
                         continue
                     at = None if addresses is None else _lanes(addresses, r, w).astype(np.int64)
-                    if at is not None and space == "shared":
+                    linear, peer = x + grid[0] * (y + grid[1] * z), None
+                    if at is not None and "shared::cluster" in ins.op:
+                        rank = at >> RANK_SHIFT
+                        peer, at = np.where(rank > 0, linear - x % cluster + rank - 1, linear), at & OFFSET
+                    if at is not None and space in ("shared", "dsmem"):
                         at = at - SHARED_BASE
+                    width = fixed if size is None else int(_lanes(size, r, w)[active].max())
                     origin = None if source is None else _lanes(source, r, w).astype(np.int64)
                     barrier = (-1, 0, 0, 0)
                     if state is not None:
                         barrier = state[0], int(state[1][r]), int(state[2][r]), int(state[3][r])
                     bits = int((active.astype(np.uint64) << np.arange(32, dtype=np.uint64)).sum())
-                    row = (time, event, x + grid[0] * (y + grid[1] * z), x, y, z, int(warp), ins.line, ins.opcode, bits,
-                           int(active.sum()), space, width, at, origin, *barrier)  # fmt: skip
+                    row = (time, event, linear, x, y, z, int(warp), ins.line, ins.opcode, bits, int(active.sum()),
+                           space, width, at, peer, origin, *barrier)  # fmt: skip
                     for name, value in zip(COLUMNS, row, strict=True):
                         columns[name].append(value)
         return pandas.DataFrame(columns)
@@ -132,12 +135,12 @@ def _access(ins):
     head, op = ins.op[0], ins.op
     if head == "ldmatrix":
         return "shared", 16
-    if head == "cp" and len(ins.operands) > 1:
-        return "shared", ins.operands[2].value
-    if head in ("ld", "st") and "param" not in op:
+    if head == "cp":
+        return "shared", 0  # the bytes are an operand
+    if head in ("ld", "st", "multimem") and "param" not in op:
         vector = next((int(m[1:]) for m in op if m[0] == "v" and m[1:].isdigit()), 1)
-        space = "global" if "global" in op else "shared"
-        return space, vector * (int("".join(c for c in op[-1] if c.isdigit())) // 8)
+        space = "dsmem" if "shared::cluster" in op else "shared" if {"shared", "shared::cta"} & {*op} else "global"
+        return space, vector * width_of(op[-1]) // 8
     return ("shared" if "mbarrier" in op else ""), 0
 
 
@@ -178,7 +181,8 @@ def global_accesses(table):
 
 
 def bytes_by_space(table):
-    """Bytes that the traced instructions moved, a Series by `global read`, `global write`, `shared read` and so on."""
+    """Bytes that the traced instructions moved, a Series by `global read`, `global write`, `shared read`, `shared
+    write` and, where there are any, `dsmem read` and `dsmem write`."""
     import pandas
 
     totals = dict.fromkeys(("global read", "global write", "shared read", "shared write"), 0)
@@ -190,22 +194,50 @@ def bytes_by_space(table):
         elif opcode.startswith("ldmatrix"):
             totals["shared read"] += width * min(lanes, MATRIX_LANES * int(opcode.split(".x")[1][0]))
         else:
-            totals[f"{space} {'write' if opcode.startswith('st') else 'read'}"] += width * lanes
+            kind = f"{space} {'read' if opcode.startswith('ld') else 'write'}"
+            totals[kind] = totals.get(kind, 0) + width * lanes
     return pandas.Series(totals, name="bytes")
+
+
+def dsmem_traffic(table):
+    """Bytes between CTAs: a DataFrame `source`, `destination` (linear CTA numbers), `kind` and `bytes`.
+
+    `kind` is `pull` (`ld.shared::cluster`), `push` (`st.shared::cluster` and `st.async`) or `bulk` (`cp.async.bulk`,
+    whose source is global memory: -1). A CTA that addresses itself is its own source and destination. Bytes count at
+    the issue.
+    """
+    import pandas
+
+    rows = table[(table.event == "execute") & (table.bytes > 0) & (table.lanes > 0)]
+    totals = {}
+    for opcode, cta, active, width, peer in zip(rows.opcode, rows.cta, rows.active, rows.bytes, rows.peer, strict=True):
+        bulk = opcode.startswith("cp.async.bulk")
+        if not bulk and peer is None:
+            continue
+        peers = np.full(32, cta) if peer is None else peer
+        lanes = (active >> np.arange(32)) & 1 == 1
+        for other, count in zip(*np.unique(peers[lanes], return_counts=True), strict=True):
+            pull = opcode.startswith("ld")
+            key = (-1 if bulk else int(other) if pull else int(cta), int(cta) if pull else int(other),
+                   "bulk" if bulk else "pull" if pull else "push")  # fmt: skip
+            totals[key] = totals.get(key, 0) + int(count) * int(width)
+    found = [(*key, moved) for key, moved in sorted(totals.items())]
+    return pandas.DataFrame(found, columns=["source", "destination", "kind", "bytes"])
 
 
 def timeline(table):
     """What each warp did when: a DataFrame of spans `cta`, `warp`, `what`, `start`, `end`, `line`, `barrier`, `phase`.
 
     `what` is `wait` (from reaching a blocking instruction to passing it), `copy` (from a warp's first `cp.async` after
-    its previous arrival to the landing of the batch), `mma` or `other` (unbroken runs of executed instructions).
+    its previous arrival to the landing of the batch, or a bulk copy to its landing), `push` (an `st.async` to its
+    landing), `mma` or `other` (unbroken runs of executed instructions).
     Record with opcodes such as `("cp.async", "mbarrier", "bar.sync", "mma")`.
     """
     import pandas
 
     spans = []
     for (cta, warp), rows in table.groupby(["cta", "warp"], sort=True):
-        waiting, copy_start, flying, current = None, None, [], None
+        waiting, copy_start, flying, current = None, None, {}, None
         for row in rows.itertuples():
             if row.event in ("wait", "pass"):
                 if waiting is None:
@@ -215,11 +247,15 @@ def timeline(table):
                     waiting = None
                 current = None
             elif row.event == "land":
-                start, line = flying.pop(0) if flying else (row.time, row.line)
-                spans.append((cta, warp, "copy", start, row.time, line, row.barrier, row.phase))
+                start = flying.get(row.line) or [row.time]
+                what = "push" if row.opcode.startswith("st") else "copy"
+                spans.append((cta, warp, what, start[0], row.time, row.line, row.barrier, row.phase))
+                del start[0]
             elif row.opcode.startswith("cp.async.mbarrier"):
-                flying.append((row.time if copy_start is None else copy_start, row.line))
+                flying.setdefault(row.line, []).append(row.time if copy_start is None else copy_start)
                 copy_start = None
+            elif row.opcode.startswith(("cp.async.bulk", "st.async")):
+                flying.setdefault(row.line, []).append(row.time)
             elif row.opcode.startswith("cp.async"):
                 copy_start = row.time if copy_start is None else copy_start
             else:

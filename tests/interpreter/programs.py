@@ -33,7 +33,7 @@ HEADER = """.version 9.4
 
 
 def kernel(
-    body: str, parameters: str = "a out", threads: int = 32, shared: int = 0, written=("out",)
+    body: str, parameters: str = "a out", threads: int = 32, shared: int = 0, written=("out",), cluster: int = 1
 ) -> CompiledKernel:
     """A kernel whose pointer `parameters` are loaded into %rd0, %rd1, ...; %r0 holds the thread."""
     names = parameters.split()
@@ -42,7 +42,8 @@ def kernel(
     text = HEADER.format(parameters=declared, threads=threads, body=loads + "\n" + body)
     specs = tuple(Parameter(name, "pointer", name in written, True) for name in names)
     none = Resources(0, 0, 0, 0)
-    return CompiledKernel("test", "k", "sm_90a", text, b"", specs, (threads, 1, 1), (1, 1, 1), shared, False, none)
+    shape = (threads, 1, 1), (cluster, 1, 1)
+    return CompiledKernel("test", "k", "sm_90a", text, b"", specs, *shape, shared, False, none)
 
 
 def run(compiled: CompiledKernel, *values, grid=(1, 1, 1), **options):

@@ -170,5 +170,5 @@ def test_an_endless_loop_is_reported(monkeypatch, body, schedule):
 @pytest.mark.parametrize("kind", ["init", "inval"])
 def test_a_barrier_instruction_without_active_lanes_does_nothing(kind, schedule):
     body = f"""setp.eq.u32 %p1, %r0, 0; setp.gt.u32 %p2, %r0, 64; @%p1 mbarrier.init.shared.b64 [smem], 64; bar.sync 0;
-        @%p2 mbarrier.{kind}.shared.b64 [smem]{', 1' * (kind == 'init')}; mbarrier.arrive.shared.b64 %rd5, [smem];"""
+        @%p2 mbarrier.{kind}.shared.b64 [smem]{", 1" * (kind == "init")}; mbarrier.arrive.shared.b64 %rd5, [smem];"""
     run(kernel(body, "out", 64, shared=64), np.zeros(1, np.uint32), schedule=schedule)

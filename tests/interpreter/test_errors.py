@@ -24,16 +24,23 @@ def test_an_unsupported_instruction_is_named_with_its_line():
         "add.rz.f32 %f1, %f2, %f3;",
         "add.ftz.f32 %f1, %f2, %f3;",
         "cvt.rz.bf16x2.f32 %r1, %f1, %f2;",
-        "barrier.cluster.wait;",
-        "barrier.cluster.arrive;",
+        "@%p1 barrier.cluster.wait;",
+        "barrier.cluster.arrive.acquire;",
+        "mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [%r1];",
+        "mbarrier.try_wait.parity.relaxed.cluster.shared::cta.b64 %p1, [%r1], 0;",
         "bar.red.popc.u32 %r1, 0, %p1;",
-        "ld.shared::cluster.b32 %r1, [%r2];",
-        "mapa.shared::cluster.u32 %r1, %r2, 0;",
+        "mapa.u64 %rd1, %rd2, 0;",
+        "multimem.ld_reduce.relaxed.sys.global.add.f32 %f1, [%rd1];",
+        "fence.proxy.tensormap::generic.release.gpu;",
+        "min.ftz.f32 %f1, %f2, %f3;",
+        "prmt.b32.f4e %r1, %r2, %r3, 1;",
         "ld.local.b32 %r1, [%r2];",
         "@%p1 mbarrier.try_wait.parity.shared.b64 %p2, [smem], 0;",
         "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%f1, %f2, %f3, %f4}, {%r1, %r2, %r3, %r4}, {%r5, %r6}, "
         "{%f1, %f2, %f3, %f4};",
-        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%rd1], 16, [%r2];",
+        "cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%r1], 16;",
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%r1], [%rd1], 16, "
+        "[%r2], %h1;",
     ],
 )
 def test_a_variant_that_means_something_else_is_refused(text):
