@@ -15,6 +15,7 @@ import click
 from . import device as devices
 from .problem import GemmProblem, Shape, shapes
 from .tactics import KERNELS, Tactic, tactic_type
+from .tactics.base import BF16_TOLERANCE, F32_TOLERANCE
 
 kernel = click.argument("kernel", metavar="KERNEL")
 m = click.option("--m", type=int, required=True, help="Tokens (rows of x).")
@@ -139,16 +140,33 @@ def tactics(kernel: str, m: int, n: int, k: int, device: str, as_json: bool) -> 
 @cli.command()
 @kernel
 @m
-@n
-@k
+@click.option("--n", type=int, help="Outputs (rows of the weight); a front's follow from its other options.")
+@click.option("--k", type=int, help="Inputs (columns of the weight); of a front, by default Kimi K3's.")
 @tactic_text
 @click.option("--backend", default="auto", show_default=True, help="auto, interpreter or cuda.")
 @click.option("--schedule", default="in_order", show_default=True, help="The interpreter's: in_order or adversarial.")
 @click.option("--seeds", default=1, show_default=True, help="Adversarial schedules to try, or runs on a GPU.")
 @click.option("--seed", type=int, help="Seed of the random data; fresh if absent.")
+@click.option("--ranks", type=int, help="front: virtual ranks, 8 by default.")
+@click.option("--transport", help="front: local, peers or multicast (interpreter only); local by default.")
+@click.option("--latent", type=int, help="front: latent of all ranks, by default Kimi K3's.")
+@click.option("--experts", type=int, help="front: experts of all ranks, by default Kimi K3's.")
 @json_switch
-def verify(kernel, m, n, k, tactic, backend, schedule, seeds, seed, as_json) -> None:
-    """Run a kernel on random data and compare with FP64."""
+def verify(kernel, m, n, k, tactic, backend, schedule, seeds, seed, ranks, transport, latent, experts, as_json) -> None:
+    """Run a kernel on random data and compare with FP64.
+
+    KERNEL is a kernel's name, or front: virtual ranks publish in turn and a consumer gathers the whole MoE front.
+    """
+    if kernel == "front":
+        if n is not None or seeds != 1:
+            raise ValueError("--n and --seeds do not belong to front: it takes --m, --ranks, --k, --latent, --experts")
+        _verify_front(m, k, latent, experts, ranks, tactic, backend, schedule, transport or "local", seed, as_json)
+        return
+    of_front = {"--ranks": ranks, "--transport": transport, "--latent": latent, "--experts": experts}
+    if given := [option for option, value in of_front.items() if value is not None]:
+        raise ValueError(f"{', '.join(given)} belongs to front, not to {kernel}")
+    if n is None or k is None:
+        raise click.UsageError(f"Missing option '--{'n' if n is None else 'k'}'.")
     from .interpreter import InterpreterError
     from .runtime import verify as checking
 
@@ -169,6 +187,35 @@ def verify(kernel, m, n, k, tactic, backend, schedule, seeds, seed, as_json) -> 
         f"{verdict}: {result.kernel} {result.tactic} at {n}x{k}, M = {m}, {result.backend} ({result.schedule})\n"
         f"relative error {result.relative_error:.2e} (limit {checking.TOLERANCE:.0e}), "
         f"{agreement}{result.seconds:.2f} s of which {result.execution_seconds:.2f} s running"
+    )
+    _show(as_json, dataclasses.asdict(result), text)
+    if not result.passed:
+        raise click.exceptions.Exit(1)
+
+
+def _verify_front(m, k, latent, experts, ranks, tactic, backend, schedule, transport, seed, as_json) -> None:
+    from .interpreter import InterpreterError
+    from .problem import KIMI_K3, FrontProblem
+    from .runtime.mailbox import MissingPublisher
+    from .runtime.verify_front import verify_front
+
+    asked = {"k": k, "latent": latent, "experts": experts}
+    sizes = {name: KIMI_K3[name] if value is None else value for name, value in asked.items()}
+    front = FrontProblem.sharded(m, ranks=8 if ranks is None else ranks, **sizes)
+    chosen = None if tactic is None else tactic_type("ws-gemm").parse(tactic)
+    with _progress("publishing") as report:
+        try:
+            result = verify_front(front, chosen, backend, schedule, transport, seed, report)
+        except (InterpreterError, MissingPublisher) as error:
+            _show(as_json, {"passed": False, "reason": str(error)}, f"FAILED: front of {front.ranks} ranks: {error}")
+            raise click.exceptions.Exit(1) from error
+    text = (
+        f"{'passed' if result.passed else 'FAILED'}: front of {result.ranks} ranks ({result.latent} latent, "
+        f"{result.experts} experts, K = {result.k}) at M = {result.m}, ws-gemm {result.tactic}, {result.transport}, "
+        f"{result.backend} ({result.schedule})\n"
+        f"relative error of the latent {result.latent_error:.2e} (limit {BF16_TOLERANCE:.0e}), of the logits "
+        f"{result.logits_error:.2e} (limit {F32_TOLERANCE:.0e}), {result.steps} steps, {result.seconds:.2f} s of which "
+        f"{result.execution_seconds:.2f} s publishing and collecting"
     )
     _show(as_json, dataclasses.asdict(result), text)
     if not result.passed:

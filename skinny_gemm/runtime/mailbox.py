@@ -256,7 +256,8 @@ class Mailbox:
         publisher = layout.publisher(column, front.latent, front.shard, front.valid)
         logit = (column - front.latent) // 2
         what = f"latent column {column}" if column < front.latent else f"the logit of expert {logit}"
-        more = f" ({tokens.size - 1} more incomplete)" if tokens.size > 1 else ""
+        others = tokens.size - 1
+        more = f" ({others} other token{'s' * (others > 1)} incomplete)" if others else ""
         sentence = (
             f"rank {publisher} did not publish {what} of token {token}{more} in step {step} within "
             f"{self._timeout_s:g} s"

@@ -1,0 +1,174 @@
+"""Checks the MoE front end to end: virtual ranks publish in turn, the consumer gathers, FP64 judges."""
+
+import secrets
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from .. import device as devices
+from ..problem import FrontProblem, GemmProblem
+from ..tactics import WsGemmTactic
+from ..tactics.base import BF16_TOLERANCE, F32_TOLERANCE
+from .front import PreparedWsGemm
+from .mailbox import Mailbox
+from .verify import BACKENDS, SCHEDULES, random_operands, reference
+
+TRANSPORTS = ("local", "peers", "multicast")
+STEPS = 2  #: one for each buffer
+
+
+@dataclass(frozen=True)
+class FrontVerification:
+    """The outcome of `verify_front`; `passed` is: errors within tolerance and all consumers' results bitwise equal."""
+
+    passed: bool
+    latent_error: float  #: relative Frobenius error of the BF16 latent against FP64, the worst of all steps
+    logits_error: float  #: the same of the FP32 logits
+    consumers_equal: bool
+    steps: int
+    ranks: int
+    transport: str
+    backend: str
+    schedule: str
+    seconds: float  #: everything but imports
+    execution_seconds: float  #: publishing and collecting alone
+    kernel: str
+    tactic: str
+    m: int
+    k: int
+    latent: int
+    experts: int
+    seed: int  #: of the random data
+
+
+def verify_front(
+    front: FrontProblem,
+    tactic: WsGemmTactic | None = None,
+    backend: str = "auto",
+    schedule: str = "in_order",
+    transport: str = "local",
+    seed: int | None = None,
+    progress=None,
+) -> FrontVerification:
+    """Runs all ranks of `front` on one machine, in turn, for two steps; compares with the unsharded product.
+
+    `backend`: "cuda", "interpreter", or "auto" (a GPU if there is one). `schedule` is the interpreter's: "in_order", or
+    "adversarial", which takes another seed for every launch. `tactic` defaults to the heuristic one. `seed` fixes the
+    data. `progress(fraction)` is called after each rank's launch.
+
+    ValueError for an illegal tactic, an unknown name, "cuda" without a GPU, and "multicast" on a GPU: this package
+    makes no multicast objects. `MissingPublisher` if a value never arrives.
+    """
+    for name, value, allowed in (
+        ("backend", backend, BACKENDS),
+        ("schedule", schedule, SCHEDULES),
+        ("transport", transport, TRANSPORTS),
+    ):
+        if value not in allowed:
+            raise ValueError(f"{name} is {value!r}, but must be one of {', '.join(allowed)}")
+    gpu = devices.current()
+    if backend == "auto":
+        backend = "cuda" if gpu else "interpreter"
+    if backend == "cuda" and gpu is None:
+        raise ValueError("backend is 'cuda', but no GPU is visible: use 'interpreter'")
+    if backend == "cuda" and transport == "multicast":
+        raise ValueError("transport is 'multicast', which is checked in the interpreter only: use local or peers")
+    if seed is not None and seed < 0:
+        raise ValueError(f"seed is {seed}, but must be at least 0")
+    target = gpu if backend == "cuda" else devices.get("h200")
+    tactic = tactic or WsGemmTactic.default(front, target)
+    tactic.check(front, target)
+    seed = secrets.randbits(32) if seed is None else seed
+
+    start = time.perf_counter()
+    home = "cuda" if backend == "cuda" else "cpu"
+    x, weight = random_operands(GemmProblem(STEPS * front.m, front.experts + front.latent, front.k), seed)
+    expected = reference(x, weight)
+    x, weight = _tensor(x, home), _tensor(weight, home)
+    router, down = weight[: front.experts] if front.experts else None, weight[front.experts :]
+    if transport == "local":
+        mailbox = Mailbox.local(front, home, front.m)
+    elif transport == "peers":
+        mailbox = Mailbox.peers(front, device=home, capacity=front.m)
+    else:
+        mailbox = Mailbox.multicast(front, capacity=front.m)
+    prepared = [
+        PreparedWsGemm(PreparedWsGemm.pack(router, down, front, rank), front, {front.m: tactic}, mailbox)
+        for rank in range(front.ranks)
+    ]
+    consumers = range(len(mailbox.boxes))
+    launches = STEPS * (front.ranks + len(consumers))
+
+    begin = time.perf_counter()
+    latents, logits, equal = [], [], True
+    for step in range(STEPS):
+        tokens = x[step * front.m : (step + 1) * front.m]
+        done = step * launches // STEPS
+        for rank in range(front.ranks):
+            prepared[rank].run(tokens, rank, **_options(backend, schedule, done + rank))
+            if progress:
+                progress((done + rank + 1) / launches)
+        gathered = [mailbox.collect(rank, **_options(backend, schedule)) for rank in consumers]
+        latents.append(_array(gathered[0][0].float()))
+        logits.append(_array(gathered[0][1]))
+        equal = equal and all(_same(gathered[0], other) for other in gathered)
+    end = time.perf_counter()
+
+    latent_error = _error(np.concatenate(latents), expected[:, front.experts :])
+    logits_error = _error(np.concatenate(logits), expected[:, : front.experts]) if front.experts else 0.0
+    return FrontVerification(
+        passed=latent_error < BF16_TOLERANCE and logits_error < F32_TOLERANCE and equal,
+        latent_error=latent_error,
+        logits_error=logits_error,
+        consumers_equal=equal,
+        steps=STEPS,
+        ranks=front.ranks,
+        transport=transport,
+        backend=backend,
+        schedule=schedule if backend == "interpreter" else "hardware",
+        seconds=time.perf_counter() - start,
+        execution_seconds=end - begin,
+        kernel=tactic.kernel,
+        tactic=str(tactic),
+        m=front.m,
+        k=front.k,
+        latent=front.latent,
+        experts=front.experts,
+        seed=seed,
+    )
+
+
+def _options(backend: str, schedule: str, publication: int | None = None) -> dict:
+    """Options of one launch in the interpreter: a seed of its own, and for the first publication a look for races."""
+    if backend == "cuda":
+        return {}
+    if publication is None:
+        return {"schedule": "in_order"}  # no thread of the consumer waits for another
+    from .. import interpreter
+
+    order = interpreter.adversarial(publication) if schedule == "adversarial" else schedule
+    return {"schedule": order, "preceding": ("x",), "races": [0] if publication == 0 else False}
+
+
+def _tensor(bits: np.ndarray, device: str):
+    """A BF16 tensor from its bits, in memory that PyTorch aligns."""
+    import torch
+
+    return torch.from_numpy(bits.view(np.int16)).view(torch.bfloat16).to(device, copy=True)
+
+
+def _array(tensor) -> np.ndarray:
+    return tensor.cpu().numpy().astype(np.float64)
+
+
+def _same(a: tuple, b: tuple) -> bool:
+    """Whether two consumers gathered the same bits."""
+    import torch
+
+    return all(torch.equal(left.view(torch.uint8), right.view(torch.uint8)) for left, right in zip(a, b, strict=True))
+
+
+def _error(values: np.ndarray, expected: np.ndarray) -> float:
+    """Relative Frobenius error; NaN if anything is NaN."""
+    return float(np.linalg.norm(values - expected) / np.linalg.norm(expected))
