@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from . import device as devices
-from .problem import GemmProblem, Shape, shapes
+from .problem import FrontProblem, GemmProblem, Shape, shapes
 from .tactics import KERNELS, Tactic, tactic_type
 from .tactics.base import BF16_TOLERANCE, F32_TOLERANCE
 
@@ -23,6 +23,9 @@ n = click.option("--n", type=int, required=True, help="Outputs (rows of the weig
 k = click.option("--k", type=int, required=True, help="Inputs (columns of the weight).")
 device_name = click.option("--device", default="h200", show_default=True, help="Whose limits apply.")
 tactic_text = click.option("--tactic", help="Comma-separated fields; the default tactic if absent.")
+split = click.option("--split", type=int, help="Of a front: router rows, padding included; the latent's follow.")
+valid = click.option("--valid", type=int, help="Of a front: router rows that are experts; --split by default.")
+TACTICS_SHOWN = 400  #: as text: every one of warp split-K, the first of the thousands of the weight-stationary GEMM
 json_switch = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
@@ -55,6 +58,22 @@ def _tactic(kernel: str, text: str | None, problem: GemmProblem, device: devices
     tactic = kind.parse(text)
     tactic.check(problem, device)
     return tactic
+
+
+def _problem(kernel: str, m: int, n: int, k: int, split: int | None = None, valid: int | None = None) -> GemmProblem:
+    """The problem as `kernel` sees it; ValueError if `split` or `valid` is given and it knows no fronts."""
+    problem = tactic_type(kernel).problem(GemmProblem(m, n, k))
+    if split is None and valid is None:
+        return problem
+    if not isinstance(problem, FrontProblem):
+        raise ValueError(f"--split and --valid describe the weight of a front, which is nothing to {kernel}")
+    if split is None:
+        split = -(-valid // 16) * 16
+    if valid is None:
+        valid = split
+    if (split, valid) == (problem.split, problem.valid):
+        return problem  # a known front's latent and experts are those of all its ranks
+    return FrontProblem(m, n, k, split, valid)
 
 
 def _shape(text: str) -> tuple[int, int]:
@@ -102,14 +121,8 @@ def list_shapes(device: str, as_json: bool) -> None:
 
 def _support(shape: Shape, gpu: devices.Device) -> dict[str, bool | str]:
     """For each kernel True, or why it cannot take `shape`."""
-    support: dict[str, bool | str] = {}
-    for name, kind in KERNELS.items():
-        try:
-            kind.default(GemmProblem(1, shape.n, shape.k), gpu)
-            support[name] = True
-        except ValueError as error:
-            support[name] = str(error)
-    return support
+    problem = GemmProblem(1, shape.n, shape.k)
+    return {name: kind.unsupported(problem, gpu) or True for name, kind in KERNELS.items()}
 
 
 @cli.command()
@@ -117,23 +130,28 @@ def _support(shape: Shape, gpu: devices.Device) -> dict[str, bool | str]:
 @m
 @n
 @k
+@split
+@valid
 @device_name
 @json_switch
-def tactics(kernel: str, m: int, n: int, k: int, device: str, as_json: bool) -> None:
+def tactics(kernel: str, m: int, n: int, k: int, split, valid, device: str, as_json: bool) -> None:
     """List the legal tactics of a problem with their footprints; the default comes first."""
-    problem, gpu, kind = GemmProblem(m, n, k), devices.get(device), tactic_type(kernel)
+    problem, gpu, kind = _problem(kernel, m, n, k, split, valid), devices.get(device), tactic_type(kernel)
     default = kind.default(problem, gpu)
     legal = [default, *(tactic for tactic in kind.enumerate(problem, gpu) if tactic != default)]
     rows = []
-    for tactic in legal:
+    for tactic in legal if as_json else []:
         footprint = dataclasses.asdict(tactic.footprint(problem, gpu))
         del footprint["regions"]
         fields = dataclasses.asdict(tactic)
         rows.append({"tactic": str(tactic), **fields, "default": tactic == default, **footprint})
     fields = ",".join(field.name for field in dataclasses.fields(kind))
-    text = f"{len(legal)} legal tactics ({fields}), the default first\n" + _columns(
-        [(str(tactic), f"{tactic.smem_bytes:,} B", tactic.footprint(problem, gpu).describe()) for tactic in legal]
+    shown = [(tactic, tactic.footprint(problem, gpu)) for tactic in legal[:TACTICS_SHOWN]]
+    text = f"{len(legal):,} legal tactics ({fields}), the default first\n" + _columns(
+        [(str(tactic), f"{footprint.smem_bytes:,} B", footprint.describe()) for tactic, footprint in shown]
     )
+    if len(legal) > len(shown):
+        text += f"\nand {len(legal) - len(shown):,} more: --json lists all"
     _show(as_json, rows, text)
 
 
@@ -142,6 +160,8 @@ def tactics(kernel: str, m: int, n: int, k: int, device: str, as_json: bool) -> 
 @m
 @click.option("--n", type=int, help="Outputs (rows of the weight); a front's follow from its other options.")
 @click.option("--k", type=int, help="Inputs (columns of the weight); of a front, by default Kimi K3's.")
+@split
+@valid
 @tactic_text
 @click.option("--backend", default="auto", show_default=True, help="auto, interpreter or cuda.")
 @click.option("--schedule", default="in_order", show_default=True, help="The interpreter's: in_order or adversarial.")
@@ -152,14 +172,17 @@ def tactics(kernel: str, m: int, n: int, k: int, device: str, as_json: bool) -> 
 @click.option("--latent", type=int, help="front: latent of all ranks, by default Kimi K3's.")
 @click.option("--experts", type=int, help="front: experts of all ranks, by default Kimi K3's.")
 @json_switch
-def verify(kernel, m, n, k, tactic, backend, schedule, seeds, seed, ranks, transport, latent, experts, as_json) -> None:
+def verify(
+    kernel, m, n, k, split, valid, tactic, backend, schedule, seeds, seed, ranks, transport, latent, experts, as_json
+) -> None:
     """Run a kernel on random data and compare with FP64.
 
     KERNEL is a kernel's name, or front: virtual ranks publish in turn and a consumer gathers the whole MoE front.
     """
     if kernel == "front":
-        if n is not None or seeds != 1:
-            raise ValueError("--n and --seeds do not belong to front: it takes --m, --ranks, --k, --latent, --experts")
+        if seeds != 1 or (n, split, valid) != (None, None, None):
+            others = "--m, --ranks, --k, --latent and --experts"
+            raise ValueError(f"--n, --split, --valid and --seeds do not belong to front: it takes {others}")
         _verify_front(m, k, latent, experts, ranks, tactic, backend, schedule, transport or "local", seed, as_json)
         return
     of_front = {"--ranks": ranks, "--transport": transport, "--latent": latent, "--experts": experts}
@@ -170,7 +193,7 @@ def verify(kernel, m, n, k, tactic, backend, schedule, seeds, seed, ranks, trans
     from .interpreter import InterpreterError
     from .runtime import verify as checking
 
-    problem = GemmProblem(m, n, k)
+    problem = _problem(kernel, m, n, k, split, valid)
     gpu = (devices.current() if backend != "interpreter" else None) or devices.get("h200")
     chosen = _tactic(kernel, tactic, problem, gpu)
     with _progress("interpreting") as report:
@@ -183,9 +206,14 @@ def verify(kernel, m, n, k, tactic, backend, schedule, seeds, seed, ranks, trans
     verdict = "passed" if result.passed else "FAILED"
     # One run agrees with itself: nothing to boast of.
     agreement = f"{result.runs} runs {'' if result.bitwise_equal else 'NOT '}bitwise equal, " if result.runs > 1 else ""
+    errors = ", ".join(
+        f"{'of ' + name + ' ' if len(result.limit) > 1 else ''}{error:.2e} (limit {result.limit[name]:.0e})"
+        for name, error in result.relative_error.items()
+    )
+    stray = f", {result.stray_writes} words WRITTEN outside the results" if result.stray_writes else ""
     text = (
         f"{verdict}: {result.kernel} {result.tactic} at {n}x{k}, M = {m}, {result.backend} ({result.schedule})\n"
-        f"relative error {result.relative_error:.2e} (limit {checking.TOLERANCE:.0e}), "
+        f"relative error {errors}{stray}, "
         f"{agreement}{result.seconds:.2f} s of which {result.execution_seconds:.2f} s running"
     )
     _show(as_json, dataclasses.asdict(result), text)
@@ -252,31 +280,40 @@ class _progress:
 @kernel
 @n
 @k
+@split
+@valid
 @tactic_text
 @click.option("--arch", default="sm_90a", show_default=True, help="Architecture to compile for.")
-@click.option("--m", default=1, show_default=True, help="Tokens that the default tactic is chosen for.")
+@click.option("--m", default=1, show_default=True, help="Tokens: of the default tactic, and of ws-gemm's binary.")
 @json_switch
-def inspect(kernel, n, k, tactic, arch, m, as_json) -> None:
+def inspect(kernel, n, k, split, valid, tactic, arch, m, as_json) -> None:
     """Compile a kernel and report registers, spills, shared memory and SASS opcode counts."""
     from .runtime import ARCHITECTURES, compile_kernel, sass
 
     if arch not in ARCHITECTURES:
         raise ValueError(f"arch is {arch!r}, but must be one of {', '.join(ARCHITECTURES)}")
     gpu = next(gpu for gpu in map(devices.get, devices.names()) if gpu.arch == arch)
-    chosen = _tactic(kernel, tactic, GemmProblem(m, n, k), gpu)
-    compiled = compile_kernel(chosen, GemmProblem(m, n, k), arch)
+    problem = _problem(kernel, m, n, k, split, valid)
+    chosen = _tactic(kernel, tactic, problem, gpu)
+    compiled = compile_kernel(chosen, problem, arch)
     report = {
         "kernel": kernel,
         "tactic": str(chosen),
         "arch": arch,
+        "compiled_for": chosen.specialisation(problem),
         "registers": compiled.resources.registers,
         "spill_bytes": compiled.resources.spill_bytes,
         "smem_bytes": compiled.smem_bytes,
         "threads": compiled.block[0],
+        "cluster": compiled.cluster[0],
         "cubin_bytes": len(compiled.cubin),
         "sass": sass.opcode_counts(compiled.cubin),
     }
-    shown = {**report, "sass": ", ".join(f"{count} {opcode}" for opcode, count in list(report["sass"].items())[:12])}
+    shown = {
+        **report,
+        "compiled_for": ", ".join(f"{name} {value}" for name, value in report["compiled_for"].items()),
+        "sass": ", ".join(f"{count} {opcode}" for opcode, count in list(report["sass"].items())[:12]),
+    }
     _show(as_json, report, _lines(shown))
 
 
@@ -287,9 +324,11 @@ def inspect(kernel, n, k, tactic, arch, m, as_json) -> None:
 @click.option("--shapes", "listed", help="Shapes to measure as NxK, comma-separated.")
 @click.option("--parallel", help="Measure the catalogue's shapes of this split, such as TP8.")
 @click.option("--model", help="Only the catalogue's shapes of this model.")
-@click.option("--m", default="1,2,4,8,16,32", show_default=True, help="Comma-separated Ms.")
+@split
+@valid
+@click.option("--m", default="1,2,4,8,16,32,64", show_default=True, help="Comma-separated Ms.")
 @click.option("--tactics", default="default", show_default=True, help="default, coarse, or tactics between spaces.")
-@click.option("--modes", default="isolated,chained", show_default=True, help="Comma-separated.")
+@click.option("--modes", default="isolated,chained", show_default=True, help="Comma-separated; also exposed.")
 @click.option("--out", type=click.Path(path_type=Path), help="Campaign folder; by default under data/campaigns.")
 @click.option("--peers", default="all", show_default=True, help="all, none, or names: cublas,triton,flashinfer.")
 @click.option("--bounds/--no-bounds", default=True, show_default=True, help="Measure streaming bounds and ceilings.")
@@ -297,7 +336,7 @@ def inspect(kernel, n, k, tactic, arch, m, as_json) -> None:
 @click.option("--seconds", type=float, help="Stop after this long; --resume continues.")
 @json_switch
 def bench(
-    kernel, n, k, listed, parallel, model, m, tactics, modes, out, peers, bounds, resume, seconds, as_json
+    kernel, n, k, listed, parallel, model, split, valid, m, tactics, modes, out, peers, bounds, resume, seconds, as_json
 ) -> None:
     """Measure on the GPU and record a campaign under data/campaigns."""
     from .bench.campaign import bench as measure
@@ -315,6 +354,11 @@ def bench(
             known = sorted({f"{s.model} {s.parallel}" for s in shapes()})
             asked = f"{model or 'any model'} {parallel or ''}".strip()
             raise ValueError(f"no shape of the catalogue is of {asked}: known are {', '.join(known)}")
+    fronts = {}
+    if (split, valid) != (None, None):
+        if n is None:
+            raise ValueError("--split and --valid describe one weight: give its --n and --k")
+        fronts[n, k] = _problem(kernel, 1, n, k, split, valid)
     folder = measure(
         kernel,
         wanted,
@@ -326,6 +370,7 @@ def bench(
         bounds=bounds,
         resume=resume,
         seconds_budget=seconds,
+        fronts=fronts,
     )
     complete = load_campaign(folder).complete
     text = f"recorded in {folder}" if complete else f"incomplete: continue with --resume --out {folder}"
@@ -338,12 +383,14 @@ def bench(
 @m
 @n
 @k
+@split
+@valid
 @tactic_text
 @device_name
-@click.option("--mode", default="chained", show_default=True, help="Recorded launches: chained or isolated.")
+@click.option("--mode", default="chained", show_default=True, help="Recorded launches: isolated, chained or exposed.")
 @click.option("--out", type=click.Path(path_type=Path), default=Path("build/figures"), show_default=True)
 @json_switch
-def figure(name, kernel, m, n, k, tactic, device, mode, out, as_json) -> None:
+def figure(name, kernel, m, n, k, split, valid, tactic, device, mode, out, as_json) -> None:
     """Write a figure as SVG, PDF and PNG with its data and provenance.
 
     NAME is bandwidth (against M), roofline, smem (shared-memory map), or all.
@@ -351,7 +398,7 @@ def figure(name, kernel, m, n, k, tactic, device, mode, out, as_json) -> None:
     from .figures.export import export
     from .figures.views import tactic_view
 
-    problem, gpu = GemmProblem(m, n, k), devices.get(device)
+    problem, gpu = _problem(kernel, m, n, k, split, valid), devices.get(device)
     view = tactic_view(kernel, _tactic(kernel, tactic, problem, gpu), problem, gpu, mode)
     figures = {stem.rpartition("-")[2]: (stem, parts) for stem, parts in view.figures().items()}
     if name != "all" and name not in figures:

@@ -5,6 +5,7 @@ import functools
 
 from ..artifact import CompiledKernel, LaunchArguments
 
+PORTABLE_CLUSTER = 8  #: CTAs; larger clusters need a kernel attribute, and not every device has them
 _PARAMETER_TYPES = {"pointer": ctypes.c_void_p, "i32": ctypes.c_int32, "i64": ctypes.c_int64}
 
 
@@ -21,8 +22,11 @@ def check(result: tuple):
 
 
 @functools.lru_cache(maxsize=1024)
-def _function(cubin: bytes, entry: str, smem_bytes: int, cluster_size: int, ordinal: int):
-    """The loaded function of a cubin on device `ordinal`, allowed its shared memory and cluster size."""
+def _function(cubin: bytes, entry: str, smem_bytes: int, block: tuple, cluster: tuple, ordinal: int):
+    """The loaded function of a cubin on device `ordinal`, allowed its shared memory and cluster size.
+
+    ValueError if the device cannot run clusters of that size with that much shared memory.
+    """
     from cuda.bindings import driver
 
     check(driver.cuInit(0))
@@ -32,15 +36,56 @@ def _function(cubin: bytes, entry: str, smem_bytes: int, cluster_size: int, ordi
     function = check(driver.cuModuleGetFunction(check(driver.cuModuleLoadData(cubin)), entry.encode()))
     attribute = driver.CUfunction_attribute
     check(driver.cuFuncSetAttribute(function, attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, smem_bytes))
-    if cluster_size > 8:  # beyond the portable size
+    x, y, z = cluster
+    size = x * y * z
+    if size > PORTABLE_CLUSTER:
         check(driver.cuFuncSetAttribute(function, attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1))
+    if size > 1 and not _resident_clusters(function, block, size, smem_bytes):
+        fits = next((s for s in range(size - 1, 1, -1) if _resident_clusters(function, block, s, smem_bytes)), 1)
+        raise ValueError(
+            f"the kernel needs clusters of {size} CTAs, but this device allows clusters up to {fits} "
+            f"of CTAs with {smem_bytes:,} B of shared memory and {block[0] * block[1] * block[2]} threads"
+        )
     return function
 
 
+def _resident_clusters(function, block: tuple, size: int, smem_bytes: int) -> int:
+    """How many clusters of `size` such CTAs the current device runs at a time; 0 where it cannot run one."""
+    from cuda.bindings import driver
+
+    config = _configuration((size, 1, 1), block, smem_bytes, [_cluster_attribute((size, 1, 1))])
+    status, clusters = driver.cuOccupancyMaxActiveClusters(function, config)
+    if status == driver.CUresult.CUDA_ERROR_INVALID_CLUSTER_SIZE:
+        return 0
+    return check((status, clusters))
+
+
+def _configuration(grid: tuple, block: tuple, smem_bytes: int, attributes: list):
+    from cuda.bindings import driver
+
+    config = driver.CUlaunchConfig()
+    config.gridDimX, config.gridDimY, config.gridDimZ = grid
+    config.blockDimX, config.blockDimY, config.blockDimZ = block
+    config.sharedMemBytes = smem_bytes
+    config.attrs, config.numAttrs = attributes, len(attributes)
+    return config
+
+
+def _cluster_attribute(cluster: tuple):
+    from cuda.bindings import driver
+
+    attribute = driver.CUlaunchAttribute()
+    attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+    attribute.value.clusterDim.x, attribute.value.clusterDim.y, attribute.value.clusterDim.z = cluster
+    return attribute
+
+
 def load(compiled: CompiledKernel, ordinal: int = 0):
-    """Loads `compiled` on CUDA device `ordinal`, so that a later `launch` only enqueues; returns the function."""
-    x, y, z = compiled.cluster
-    return _function(compiled.cubin, compiled.entry, compiled.smem_bytes, x * y * z, ordinal)
+    """Loads `compiled` on CUDA device `ordinal`, so that a later `launch` only enqueues; returns the function.
+
+    ValueError, saying how large they may be, if the device cannot run clusters of its size.
+    """
+    return _function(compiled.cubin, compiled.entry, compiled.smem_bytes, compiled.block, compiled.cluster, ordinal)
 
 
 def launch(
@@ -65,16 +110,9 @@ def launch(
         attribute.value.programmaticStreamSerializationAllowed = 1
         attributes.append(attribute)
     if compiled.cluster != (1, 1, 1):
-        attribute = driver.CUlaunchAttribute()
-        attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
-        attribute.value.clusterDim.x, attribute.value.clusterDim.y, attribute.value.clusterDim.z = compiled.cluster
-        attributes.append(attribute)
-    config = driver.CUlaunchConfig()
-    config.gridDimX, config.gridDimY, config.gridDimZ = arguments.grid
-    config.blockDimX, config.blockDimY, config.blockDimZ = compiled.block
-    config.sharedMemBytes = compiled.smem_bytes
+        attributes.append(_cluster_attribute(compiled.cluster))
+    config = _configuration(arguments.grid, compiled.block, compiled.smem_bytes, attributes)
     config.hStream = driver.CUstream(int(stream))
-    config.attrs, config.numAttrs = attributes, len(attributes)
     values = tuple(_value(value) for value in arguments.values)
     types = tuple(_PARAMETER_TYPES[parameter.kind] for parameter in compiled.parameters)
     check(driver.cuLaunchKernelEx(config, load(compiled, ordinal), (values, types), 0))

@@ -10,7 +10,8 @@ from skinny_gemm.artifact import LaunchArguments
 from skinny_gemm.problem import GemmProblem
 from skinny_gemm.runtime import compile_kernel
 from skinny_gemm.runtime.bfloat16 import from_bits, to_bits
-from skinny_gemm.runtime.verify import TOLERANCE, random_operands, reference, relative_error
+from skinny_gemm.runtime.verify import random_operands, reference, relative_error
+from skinny_gemm.tactics.base import BF16_TOLERANCE
 
 GUARD = 0x7FC1  #: a NaN that no computation here produces
 
@@ -25,7 +26,7 @@ class Case:
 
     @property
     def error(self):
-        return relative_error(self.out, self.expected)
+        return relative_error(from_bits(self.out), self.expected)
 
 
 @pytest.fixture
@@ -54,4 +55,4 @@ def run():
 
 @pytest.fixture
 def tolerance():
-    return TOLERANCE
+    return BF16_TOLERANCE

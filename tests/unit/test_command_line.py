@@ -4,10 +4,13 @@ import json
 import shlex
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
 from skinny_gemm.__main__ import main
+from skinny_gemm.problem import FrontProblem
+from skinny_gemm.tactics import tactic_type
 
 
 @pytest.fixture
@@ -25,7 +28,19 @@ def call(capsys):
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("tactics nope --m 1 --n 64 --k 512", "unknown kernel 'nope': known are warp-splitk"),
+        ("tactics nope --m 1 --n 64 --k 512", "unknown kernel 'nope': known are warp-splitk, ws-gemm"),
+        ("tactics ws-gemm --m 65 --n 64 --k 512", "1 to 64 tokens"),
+        ("tactics ws-gemm --m 1 --n 64 --k 500", "K = 500 is not a multiple of 32"),
+        ("tactics warp-splitk --m 1 --n 64 --k 512 --split 16", "which is nothing to warp-splitk"),
+        ("verify warp-splitk --m 1 --n 64 --k 512 --valid 8", "which is nothing to warp-splitk"),
+        ("inspect warp-splitk --n 64 --k 512 --split 16", "which is nothing to warp-splitk"),
+        ("bench warp-splitk --n 64 --k 512 --split 16", "which is nothing to warp-splitk"),
+        ("figure all warp-splitk --m 8 --n 64 --k 512 --split 16", "which is nothing to warp-splitk"),
+        ("bench ws-gemm --shapes 64x512 --split 16", "give its --n and --k"),
+        ("tactics ws-gemm --m 1 --n 64 --k 512 --split 16 --valid 20", "split is 16 and valid 20"),
+        ("tactics ws-gemm --m 1 --n 64 --k 512 --valid 7", "valid is 7; it must be a multiple of 4"),
+        ("verify ws-gemm --m 1 --n 64 --k 512 --tactic 1,1,1,0,8,1", "token groups need a cluster"),
+        ("verify front --m 1 --split 16", "do not belong to front"),
         ("tactics warp-splitk --m 1 --n 64", "Missing option '--k'"),
         ("tactics warp-splitk --m one --n 64 --k 512", "'one' is not a valid integer"),
         ("tactics warp-splitk --m 0 --n 64 --k 512", "m is 0"),
@@ -72,8 +87,9 @@ def test_shapes_say_which_kernels_take_them_or_why_not(call):
     status, out, _ = call("shapes --json")
     rows = json.loads(out)
     assert status == 0 and {"model", "parallel", "projection", "n", "k", "kernels"} <= rows[0].keys()
-    verdicts = {(row["n"], row["k"]): row["kernels"]["warp-splitk"] for row in rows}
-    assert verdicts[3584, 7168] is True and "2880" in verdicts[128, 2880]
+    verdicts = {(row["n"], row["k"]): row["kernels"] for row in rows}
+    assert verdicts[3584, 7168] == {"warp-splitk": True, "ws-gemm": True}
+    assert "2880" in verdicts[128, 2880]["warp-splitk"] and verdicts[128, 2880]["ws-gemm"] is True
 
 
 def test_tactics_come_with_footprints_the_default_first(call):
@@ -83,21 +99,71 @@ def test_tactics_come_with_footprints_the_default_first(call):
     assert {"tactic", "output_tile", "smem_bytes", "ctas", "ctas_per_sm", "waves"} <= rows[0].keys()
 
 
+def test_text_shows_the_first_of_thousands_and_says_how_many_more(call):
+    status, out, _ = call("tactics ws-gemm --m 8 --n 560 --k 7168")
+    first, *rows, last = out.splitlines()
+    legal = len(json.loads(call("tactics ws-gemm --m 8 --n 560 --k 7168 --json")[1]))
+    assert status == 0 and first.startswith(f"{legal:,} legal tactics (rt,kq,ks,staged,tg,ch)")
+    assert last == f"and {legal - len(rows):,} more: --json lists all" and len(rows) < legal
+    assert "more" not in call("tactics warp-splitk --m 8 --n 3584 --k 7168")[1].splitlines()[-1]
+
+
 def test_verify_reports_what_it_did(call):
     line = "verify warp-splitk --m 3 --n 64 --k 512 --tactic 16,8,128,2,1 --backend interpreter"
     status, out, _ = call(f"{line} --schedule adversarial --seeds 2 --json")
     report = json.loads(out)
     assert status == 0 and report["passed"] and report["bitwise_equal"] and report["runs"] == 2
-    assert 0 < report["relative_error"] < 4e-3 and report["backend"] == "interpreter"
+    assert 0 < report["relative_error"]["out"] < report["limit"]["out"] == 4e-3 and report["backend"] == "interpreter"
     assert report["tactic"] == "16,8,128,2,1" and report["seconds"] >= report["execution_seconds"] > 0
 
 
-def test_verify_fails_with_status_1_when_the_result_is_wrong(call, monkeypatch):
-    from skinny_gemm.runtime import verify
+def test_verify_of_a_front_reports_both_results(call):
+    line = "verify ws-gemm --m 3 --n 64 --k 512 --split 16 --valid 8 --tactic 1,2,2,0,0,1 --backend interpreter"
+    status, out, _ = call(f"{line} --json")
+    report = json.loads(out)
+    assert status == 0 and report["passed"] and report["stray_writes"] == 0
+    assert 1e-3 < report["relative_error"]["latent"] < report["limit"]["latent"] == 4e-3
+    assert 0 < report["relative_error"]["logits"] < report["limit"]["logits"] == 1e-5
+    said = call(line)[1]
+    assert "of latent 1." in said and "(limit 4e-03), of logits" in said and "(limit 1e-05)" in said
 
-    monkeypatch.setattr(verify, "TOLERANCE", 1e-9)
-    status, out, _ = call("verify warp-splitk --m 3 --n 64 --k 512 --tactic 16,8,128,2,1 --backend interpreter")
-    assert status == 1 and out.startswith("FAILED")
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("verify warp-splitk --m 3 --n 64 --k 512 --tactic 16,8,128,2,1 --backend interpreter", "out"),
+        ("verify ws-gemm --m 3 --n 64 --k 512 --valid 8 --tactic 1,2,2,0,0,1 --backend interpreter", "logits"),
+    ],
+)
+def test_verify_fails_with_status_1_when_a_result_is_wrong(call, monkeypatch, line, name):
+    kind = tactic_type(line.split()[1])
+    results = kind.results
+
+    def strict(problem):
+        return [replace(r, tolerance=1e-12) if r.name == name else r for r in results(problem)]
+
+    monkeypatch.setattr(kind, "results", staticmethod(strict))
+    status, out, _ = call(line)
+    assert status == 1 and out.startswith("FAILED") and "(limit 1e-12)" in out
+
+
+def test_verify_fails_with_status_1_when_something_else_is_written(call, monkeypatch):
+    """As if the kernel had written a word that belongs to no result: another rank's in the mailbox."""
+    from skinny_gemm import interpreter
+
+    front, run = FrontProblem(3, 64, 512, 16, 8, 96, 16), interpreter.run
+    monkeypatch.setattr("skinny_gemm.problem.FrontProblem.of", lambda problem: front)
+
+    def sloppy(compiled, arguments, *more, **others):
+        result = run(compiled, arguments, *more, **others)
+        arguments.values[-1][1, 60] = 0  # latent of rank 1
+        return result
+
+    line = "verify ws-gemm --m 3 --n 64 --k 512 --tactic 1,2,2,0,0,1 --backend interpreter"
+    assert call(line)[0] == 0
+    monkeypatch.setattr(interpreter, "run", sloppy)
+    status, out, _ = call(line)
+    assert status == 1 and out.startswith("FAILED") and "1 words WRITTEN outside the results" in out
 
 
 def test_verify_fails_with_status_1_when_the_interpreter_finds_a_fault(call, monkeypatch):
@@ -147,6 +213,14 @@ def test_inspect_reports_resources_and_opcodes(call):
     assert report["smem_bytes"] == 14368
     assert report["sass"]["HMMA"] == 512 // 4 // 16, "one per k16 phase of a warp's quarter of K"
     assert report["sass"]["LDGSTS"] > 0
+
+
+def test_inspect_of_a_kernel_with_a_static_m(call):
+    """Eight tokens are one tile and nine are two: twice the mma."""
+    line = "inspect ws-gemm --n 64 --k 512 --valid 8 --tactic 1,2,2,0,0,1 --json --m"
+    one, two = (json.loads(call(f"{line} {m}")[1]) for m in (8, 9))
+    assert one["compiled_for"]["m"] == 8 and one["compiled_for"]["split"] == 16 and one["cluster"] == 2
+    assert (one["sass"]["HMMA"], two["sass"]["HMMA"]) == (512 // 4 // 16, 2 * 512 // 4 // 16)
 
 
 def test_figure_writes_every_format_with_provenance(call, tmp_path):
