@@ -4,6 +4,7 @@ from importlib import import_module
 
 _EXPORTS = {
     "ExposureExplorer": ".weights",
+    "GatherExplorer": ".gather",
     "PipelineExplorer": ".pipeline",
     "RunExplorer": ".run",
     "SwizzleExplorer": ".swizzle",
@@ -15,6 +16,8 @@ _EXPORTS = {
     "export_dir": ".base",
     "show": ".base",
     "shown": ".base",
+    "told": ".cluster",
+    "without_barriers": ".gather",
 }
 
 __all__ = sorted(_EXPORTS)

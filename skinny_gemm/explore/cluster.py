@@ -1,9 +1,11 @@
 """What the explorers of the weight-stationary GEMM share: traced runs of every CTA of the first cluster."""
 
+import html
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from math import prod
 
 import ipywidgets as widgets
 import numpy as np
@@ -13,7 +15,7 @@ from .. import device as devices
 from ..artifact import CompiledKernel
 from ..figures.export import provenance
 from ..problem import GemmProblem
-from ..tactics import WsGemmTactic
+from ..tactics import Tactic, WsGemmTactic
 from .base import Explorer, Picture
 from .running import operands
 
@@ -24,7 +26,7 @@ SCHEDULES = ("in_order", *(f"adversarial({seed})" for seed in range(SEEDS)))
 
 @dataclass(frozen=True)
 class ClusterRun:
-    """One run: the kernel, its output (a mailbox, uint16) and the trace of the first cluster's CTAs 0..ks-1."""
+    """One run: the kernel, its output (uint16, as `tactic.output`) and the trace of the first cluster's CTAs."""
 
     compiled: CompiledKernel
     out: np.ndarray
@@ -33,20 +35,20 @@ class ClusterRun:
 
 @lru_cache(maxsize=32)
 def traced(
-    tactic: WsGemmTactic, problem: GemmProblem, schedule: str = "in_order", opcodes: tuple[str, ...] | None = None
+    tactic: Tactic, problem: GemmProblem, schedule: str = "in_order", opcodes: tuple[str, ...] | None = None
 ) -> ClusterRun:
     """Compiles and runs `tactic`, legal for `problem`, on random operands; records `opcodes` (None: all)."""
     from ..interpreter.trace import Trace
     from ..runtime import compile_kernel
 
     compiled = compile_kernel(tactic, problem, GPU.arch)
-    trace = Trace(opcodes=opcodes, ctas=range(tactic.ks))
+    trace = Trace(opcodes=opcodes, ctas=range(prod(compiled.cluster)))
     out = execute(compiled, tactic, problem, schedule, trace=trace)
     return ClusterRun(compiled, out, trace.table())
 
 
-def execute(compiled: CompiledKernel, tactic: WsGemmTactic, problem: GemmProblem, schedule: str, **options):
-    """The output (uint16, a mailbox) of one run of `compiled` in the interpreter, whose `options` are passed on."""
+def execute(compiled: CompiledKernel, tactic: Tactic, problem: GemmProblem, schedule: str, **options):
+    """The output (uint16, as `tactic.output`) of `compiled` run in the interpreter, which gets `options`."""
     from .. import interpreter
     from ..runtime import bind
 
@@ -56,10 +58,57 @@ def execute(compiled: CompiledKernel, tactic: WsGemmTactic, problem: GemmProblem
     return out
 
 
-def mutant(compiled: CompiledKernel, *dropped: int) -> CompiledKernel:
-    """`compiled` with the PTX lines of these numbers (from 1) taken out: what the kernel would be without them."""
-    lines = [line for number, line in enumerate(compiled.ptx.split("\n"), start=1) if number not in dropped]
-    return replace(compiled, ptx="\n".join(lines))
+def edited(compiled: CompiledKernel, lines: Mapping[int, str]) -> CompiledKernel:
+    """`compiled` with the PTX lines of these numbers (from 1) replaced: a mutant, to see what catches it."""
+    text = [lines.get(number, line) for number, line in enumerate(compiled.ptx.split("\n"), start=1)]
+    return replace(compiled, ptx="\n".join(text))
+
+
+def cluster_barriers(compiled: CompiledKernel) -> list[tuple[int, int]]:
+    """The PTX lines (from 1) of each cluster barrier's arrive and wait, in the order of the text."""
+    found = [n for n, line in enumerate(compiled.ptx.split("\n"), start=1) if "barrier.cluster" in line]
+    return list(zip(found[::2], found[1::2], strict=True))
+
+
+def verdicts(kernels: Mapping[str, CompiledKernel], tactic: WsGemmTactic, problem: GemmProblem) -> pd.DataFrame:
+    """What the interpreter says of several `kernels`, a row for each way of looking: kernel, looked, verdict.
+
+    The first of them is the kernel as compiled; the bits of the others are compared with its.
+    """
+    from ..interpreter import InterpreterError
+
+    rows, expected = [], None
+    ways = {"in order": {}, "watched for races": {"races": range(tactic.ks)}, "adversarial(1)": {}}
+    for name, kernel in kernels.items():
+        for looked, options in ways.items():
+            schedule = looked if looked.startswith("adversarial") else "in_order"
+            try:
+                out = execute(kernel, tactic, problem, schedule, **options)
+            except InterpreterError as error:
+                verdict = f"{type(error).__name__}: {error}"
+            else:
+                expected = out if expected is None else expected
+                verdict = "the same bits" if np.array_equal(out, expected) else "DIFFERENT bits"
+            rows.append((name, looked, verdict))
+    return pd.DataFrame(rows, columns=["kernel", "looked", "verdict"])
+
+
+def told(table: pd.DataFrame):
+    """A table of sentences, whole, for a notebook's output."""
+    from IPython.display import HTML
+
+    return HTML(rows_of_html(table))
+
+
+def rows_of_html(table: pd.DataFrame) -> str:
+    """`table` as HTML, its texts escaped and at the left."""
+    cell = "style='text-align:left;vertical-align:top;padding-right:24px'"
+    head = "".join(f"<th {cell}>{name}</th>" for name in table.columns)
+    body = "".join(
+        "<tr>" + "".join(f"<td {cell}>{html.escape(str(value))}</td>" for value in row) + "</tr>"
+        for row in table.itertuples(index=False)
+    )
+    return f"<table><tr>{head}</tr>{body}</table>"
 
 
 class ClusterExplorer(Explorer):

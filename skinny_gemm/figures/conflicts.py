@@ -1,4 +1,4 @@
-"""Bank conflicts of the warp split-K kernel: what the layouts' model says, and what a trace of the kernel shows.
+"""Bank conflicts of the kernels: what the layouts' model says, and what a trace of the kernel shows.
 
 Both are tables of mean wavefronts per warp-wide access: access, source, wavefronts, ideal.
 """
@@ -7,10 +7,11 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ..layouts import banks
+from ..layouts import banks, ws_gemm
 from ..layouts import warp_splitk as layout
 from ..layouts.swizzle import ELEMENT_BYTES, plain_offset, tile_offset
-from ..tactics import WarpSplitKTactic
+from ..problem import GemmProblem
+from ..tactics import Tactic, WarpSplitKTactic, WsGemmTactic
 from . import style
 from .panel import Panel
 
@@ -19,8 +20,14 @@ PLAIN, SHIPPED, TRACED = "model, row-major", "model, as shipped", "trace of the 
 FP32 = 4  #: bytes
 
 
-def modelled(tactic: WarpSplitKTactic) -> pd.DataFrame:
-    """What the bank model says of every kind of access, for row-major tiles and for the kernel's layouts."""
+def modelled(tactic: Tactic, problem: GemmProblem) -> pd.DataFrame:
+    """What the bank model says of every kind of access, for row-major data and for the kernel's layouts."""
+    if isinstance(tactic, WsGemmTactic):
+        return _weight_stationary(tactic, problem)
+    return _warp_splitk(tactic)
+
+
+def _warp_splitk(tactic: WarpSplitKTactic) -> pd.DataFrame:
     lane, t = np.arange(banks.LANES), tactic
     warps, steps_a, steps_b = range(layout.COMPUTE_WARPS), range(t.output_tile // 16), range(t.token_tile // 8)
 
@@ -52,6 +59,39 @@ def modelled(tactic: WarpSplitKTactic) -> pd.DataFrame:
     for access, (feature, token), width in (("partials, st", stores, 2 * FP32), ("partials, ld", loads, FP32)):
         rows.append(_row(access, PLAIN, FP32 * (feature * t.token_tile + token), width))
         rows.append(_row(access, SHIPPED, FP32 * layout.partial_word(feature, token, t.output_tile), width))
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def _weight_stationary(tactic: WsGemmTactic, problem: GemmProblem) -> pd.DataFrame:
+    lane, t = np.arange(banks.LANES), tactic
+    kb, k_slice, width = t.blocks(problem), problem.k // t.ks, t.staged * ws_gemm.K_BLOCK
+    row, column = ws_gemm.load_row(lane), ws_gemm.k_column(0, 0, lane, kb)
+    warps, parts = range(t.rt * t.kq), t.ks * t.kq if t.tg else t.kq
+    rows = []
+
+    def add(access, source, addresses, width):
+        rows.append(_row(access, source, np.stack(addresses), width))
+
+    if t.staged:
+        places = [(w, j, half) for w in warps for j in range(t.staged) for half in (0, 1)]
+        plain = [ELEMENT_BYTES * ((row + 8 * h) * width + column + ws_gemm.K_BLOCK * j) for _, j, h in places]
+        shipped = [ws_gemm.stage_offset(w, j, half, lane, t.staged) for w, j, half in places]
+        for access in ("stages, cp.async", "stages, ld"):
+            add(access, PLAIN, plain, 16)
+            add(access, SHIPPED, shipped, 16)
+    if t.tg:
+        blocks = [ws_gemm.k_column(part, j, lane, kb) for part in range(t.kq) for j in range(kb)]
+        add("x, ld", PLAIN, [ELEMENT_BYTES * (row * k_slice + at) for at in blocks], 16)
+        add("x, ld", SHIPPED, [ws_gemm.x_offset(row, at, k_slice) for at in blocks], 16)
+    name = "receive" if t.tg else "parts"
+    for access in (f"{name}, st", f"{name}, ld"):
+        add(access, SHIPPED, [ws_gemm.part_offset(0, part, lane, parts) for part in range(parts)], 16)
+    stores = [ws_gemm.accumulator_element(lane, word) for word in (0, 2)]
+    first, token = ws_gemm.publish_unit(lane)
+    loads = [(first + i, token) for i in range(4)]
+    for access, places, size in (("red, st", stores, 2 * FP32), ("red, ld", loads, FP32)):
+        add(access, PLAIN, [FP32 * (feature * ws_gemm.MMA_N + token) for feature, token in places], size)
+        add(access, SHIPPED, [ws_gemm.red_offset(*place) for place in places], size)
     return pd.DataFrame(rows, columns=COLUMNS)
 
 

@@ -234,8 +234,8 @@ def warp_steps(table: pd.DataFrame, ptx: str, regions: Sequence[tuple[str, int, 
     """What one warp did, in its own order: one row per instruction that moves, multiplies, adds or waits.
 
     `table` is the trace of that warp, recorded with `OPCODES`; `ptx` the kernel's text, which tells the chains;
-    `regions` as in a footprint. Columns: step, kind (of `KINDS`), chain (of an mma: accumulators in the order of their first use;
-    else -1), bytes (moved by the whole warp), exposed (after griddepcontrol.wait), line (of the PTX).
+    `regions` as in a footprint. Columns: step, kind (of `KINDS`), chain (of an mma: accumulators in the order of their
+    first use; else -1), bytes (moved by the whole warp), exposed (after griddepcontrol.wait), line (of the PTX).
     """
     lines, chain_of, steps, exposed = ptx.split("\n"), {}, [], False
     for row in table[table.event != "wait"].sort_values("time").itertuples():
