@@ -10,8 +10,9 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -22,7 +23,8 @@ from . import clocks, graphs, grids
 from .machine import Machine, Progress, sentence
 from .records import MODES, PEERS, WEIGHTS, Campaign, CampaignWriter, Point
 
-MS = (1, 2, 4, 8, 16, 32)
+MS = (1, 2, 4, 8, 16, 32, 64)
+DEFAULT_MODES = ("isolated", "chained")
 SAVE_EVERY_S = 5.0  #: a crash of the process loses at most this much
 COMMIT_VARIABLE = "SKINNY_GEMM_COMMIT"  #: commit of a tree that came without its git: a hash, "-dirty" behind it or not
 
@@ -33,14 +35,15 @@ def plan(
     ms: Iterable[int],
     device: Device,
     tactics: str | Sequence[str] = "default",
-    modes: Sequence[str] = MODES,
+    modes: Sequence[str] = DEFAULT_MODES,
     peers: Sequence[str] = (),
     bounds: bool = False,
     weights: str = "cold",
 ) -> tuple[list[Point], list[str]]:
-    """The points to measure, shape by shape, and one sentence for each problem that the kernel cannot take.
+    """The points to measure, shape by shape, and one sentence for each problem that a kernel or peer cannot take.
 
-    `shapes` are (N, K) pairs; duplicates count once. ValueError for an unknown kernel, mode, peer or tactic choice.
+    Beside `kernel` stand its baselines (`grids.BASELINES`) at their default tactics, then the peers. `shapes` are
+    (N, K) pairs; duplicates count once. ValueError for an unknown kernel, mode, peer or tactic choice.
     """
     for name, values, allowed in (("mode", modes, MODES), ("peer", peers, PEERS), ("weights", [weights], WEIGHTS)):
         if unknown := set(values) - set(allowed):
@@ -60,12 +63,12 @@ def plan(
                 left_out.append(f"{n}x{k} M={m}: {error}")
                 continue
             ours += [Point(kernel, n, k, m, str(tactic), mode, weights) for tactic in selected for mode in modes]
-            for peer in peers:
+            for name in (*grids.BASELINES.get(kernel, ()), *peers):
                 try:
-                    theirs = _peer_tactics(peer, problem)
-                    ours += [Point(peer, n, k, m, tactic, mode, weights) for tactic in theirs for mode in modes]
+                    theirs = _rival_tactics(name, problem, device)
+                    ours += [Point(name, n, k, m, str(tactic), mode, weights) for tactic in theirs for mode in modes]
                 except ValueError as error:
-                    left_out.append(f"{peer} {n}x{k} M={m}: {error}")
+                    left_out.append(f"{name} {n}x{k} M={m}: {error}")
         if ours and bounds:
             points += _bound_points(n, k, modes, weights)
         points += ours
@@ -121,7 +124,7 @@ def bench(
     shapes: Iterable[tuple[int, int]],
     ms: Iterable[int] = MS,
     tactics: str | Sequence[str] = "default",
-    modes: Sequence[str] = MODES,
+    modes: Sequence[str] = DEFAULT_MODES,
     out: str | Path | None = None,
     peers: bool | Sequence[str] = True,
     bounds: bool = True,
@@ -130,12 +133,15 @@ def bench(
     seconds_budget: float | None = None,
     replays: int = graphs.REPLAYS,
     progress: bool = True,
+    fronts: Mapping[tuple[int, int], GemmProblem] | None = None,
 ) -> Path:
     """Runs a campaign on the visible GPU and returns its folder (by default data/campaigns/<date>-<device>-<commit>).
 
     `shapes`: (N, K) pairs. `tactics`: "default", "coarse" (see `grids`) or a list of tactics as text. `peers`: all that
     can run here, none, or the ones named. `bounds`: also the streaming bound, the dependency floor and the ceilings.
     `weights`: "cold" (rotating through more than 5x L2) or "warm" (one copy).
+    `modes`: of "isolated", "chained" and "exposed". `fronts` maps (N, K) to what a weight is where its shape does not
+    tell (a `FrontProblem` of any M); it is kept in campaign.json.
     `resume` continues `out`. After `seconds_budget` (compilation included) it stops, to be resumed. A folder that
     exists is refused otherwise. ValueError for bad arguments and where there is no GPU.
     """
@@ -162,7 +168,7 @@ def bench(
     if folder.exists() and not resume:
         raise ValueError(f"{folder} exists; records are never overwritten: choose another folder, or resume.")
     seed = secrets.randbits(32)
-    machine = Machine(device, {(p.n, p.k) for p in points}, seed, replays)
+    machine = Machine(device, {(p.n, p.k) for p in points}, seed, replays, fronts=fronts)
     campaign = Campaign(
         id=folder.name,
         device=device.name,
@@ -181,11 +187,14 @@ def bench(
             "seeds": [seed],
             "left_out": left_out,
             "peers_absent": absent,
+            "fronts": [_front(problem) for problem in (fronts or {}).values()],
         },
     )
     writer = CampaignWriter(folder, campaign, resume)
     if resume:
         method = writer.campaign.method
+        if method.get("fronts", []) != campaign.method["fronts"]:
+            raise ValueError(f"Cannot resume {folder}: its --split and --valid were others.")
         writer.update(method={**method, "seeds": [*method["seeds"], seed]})
     deadline = None if seconds_budget is None else started + seconds_budget
     with _reporter(progress) as report:
@@ -231,7 +240,8 @@ def _ceilings(writer: CampaignWriter, machine: Machine) -> None:
 def _bound_points(n: int, k: int, modes: Sequence[str], weights: str) -> list[Point]:
     from . import bounds
 
-    streams = [Point("stream", n, k, 0, str(ring), mode, weights) for ring in bounds.RINGS for mode in modes]
+    timed = [mode for mode in modes if mode != "exposed"]
+    streams = [Point("stream", n, k, 0, str(ring), mode, weights) for ring in bounds.RINGS for mode in timed]
     floors = [Point("dependency-floor", n, k, 1, str(ctas), "chained", weights) for ctas in bounds.floor_ctas(n)]
     return streams + (floors if "chained" in modes else [])
 
@@ -247,10 +257,16 @@ def _peers(wanted: bool | Sequence[str]) -> tuple[list[str], dict[str, str]]:
     return [p for p in names if reasons.get(p) is None], {p: reasons[p] for p in names if reasons.get(p)}
 
 
-def _peer_tactics(peer: str, problem: GemmProblem) -> list[str]:
+def _rival_tactics(name: str, problem: GemmProblem, device: Device) -> list:
+    """What to measure of a peer or a baseline. ValueError in words where it cannot take `problem`."""
     from . import peers
 
-    return peers.tactics(peer, problem)
+    return peers.tactics(name, problem) if name in PEERS else grids.select(name, problem, device, "default")
+
+
+def _front(problem: GemmProblem) -> dict[str, int]:
+    """What tells a front from another of the same weight shape."""
+    return {name: value for name, value in asdict(problem).items() if name != "m"}
 
 
 def _campaigns_dir() -> Path:

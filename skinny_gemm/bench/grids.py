@@ -1,4 +1,4 @@
-"""Which tactics a sweep tries: pruned by reason, a couple of dozen at most for one problem."""
+"""Which tactics a sweep tries, pruned by reason: a couple of dozen for one problem, of the front kernel up to sixty."""
 
 from collections.abc import Sequence
 from dataclasses import fields, replace
@@ -7,8 +7,11 @@ from ..device import Device
 from ..problem import GemmProblem
 from ..tactics import KERNELS, Tactic, tactic_type
 from ..tactics.warp_splitk import MAX_STAGES, TOKEN_TILES, WarpSplitKTactic
+from ..tactics.ws_gemm import WsGemmTactic
 
 STAGES = (2, 4, 6, 8, 12, MAX_STAGES)
+K_BLOCKS = (7, 14)  #: of a warp of the weight-stationary GEMM, as near as K allows
+BASELINES = {WsGemmTactic.kernel: (WarpSplitKTactic.kernel,)}  #: what a campaign of a kernel measures beside it
 
 
 def select(kernel: str, problem: GemmProblem, device: Device, choice: str | Sequence[Tactic]) -> list[Tactic]:
@@ -17,7 +20,7 @@ def select(kernel: str, problem: GemmProblem, device: Device, choice: str | Sequ
     if choice == "default":
         return [default]
     if choice == "coarse":
-        grid = _warp_splitk if kernel == WarpSplitKTactic.kernel else _neighbours
+        grid = {WarpSplitKTactic.kernel: _warp_splitk, WsGemmTactic.kernel: _ws_gemm}.get(kernel, _neighbours)
         return list(dict.fromkeys([default, *grid(default, problem, device)]))
     if isinstance(choice, str):
         raise ValueError(f"tactics is {choice!r}, but must be 'default', 'coarse' or a list of tactics.")
@@ -61,6 +64,39 @@ def _warp_splitk(default: WarpSplitKTactic, problem: GemmProblem, device: Device
         *(tactic for tile in sorted(tokens) for tactic in at(replace(default, token_tile=tile), (4, MAX_STAGES))),
         *at(flipped("b_loader_warps"), (default.stages,)),
     ]
+
+
+def _ws_gemm(default: WsGemmTactic, problem: GemmProblem, device: Device) -> list[WsGemmTactic]:
+    """Up to sixty tactics of a front, over the whole space: the default only guesses where the best ones lie.
+
+    - All weights must be resident at once for their loads to run ahead of x: one wave, on at least half of the SMs.
+    - A warp multiplies about 7 or 14 K blocks: more make a long chain behind the wait, fewer more parts to add up.
+    - Weights in registers are at hand: `staged` only as far as they do not fit, which is also the least shared memory.
+    - A single pass has the least overhead. Token groups hide the reduction of all but the last: two to four of them.
+    - Chains: as many as hide the latency of mma; at the default also the other numbers.
+    """
+    tiles = -(-problem.m // 8)
+    groups = [tg for tg in (8, 16, 32) if 2 <= -(-tiles // (tg // 8)) <= 4]
+    warps: dict[tuple[int, int], set[int]] = {}
+    for tactic in WsGemmTactic.enumerate(problem, device):
+        warps.setdefault((tactic.rt, tactic.ks), set()).add(tactic.kq)
+    found = []
+    for (rt, ks), allowed in warps.items():
+        blocks = {WsGemmTactic(rt, kq, ks, 0, 0, 1).blocks(problem): kq for kq in allowed}
+        for kb in sorted({min(blocks, key=lambda b: abs(b - wanted)) for wanted in K_BLOCKS}):  # noqa: B023
+            for tg in (0, *groups):
+                single = WsGemmTactic(rt, blocks[kb], ks, 0, tg, 0)
+                staged = (replace(single, ch=single.chains(problem), staged=s) for s in range(kb + 1))
+                least = next((t for t in staged if t.why_not(problem, device) is None), None)
+                if least and _resident(least, problem, device):
+                    found.append(least)
+    chains = (replace(default, ch=ch) for ch in (1, 2, 4))
+    return [*found, *(tactic for tactic in chains if tactic.why_not(problem, device) is None)]
+
+
+def _resident(tactic: Tactic, problem: GemmProblem, device: Device) -> bool:
+    footprint = tactic.footprint(problem, device)
+    return footprint.waves == 1 and footprint.ctas >= device.sms / 2
 
 
 def _neighbours(default: Tactic, problem: GemmProblem, device: Device) -> list[Tactic]:

@@ -2,39 +2,45 @@
 
 Per shape one set of buffers, filled with fresh random numbers: enough copies of the weight to exceed 5x L2, x for the
 largest M (a smaller M uses its first rows), and an FP64 reference of every copy. Launch i of a graph multiplies the
-same x with copy i and writes output i; outputs are NaN before a point is timed and are compared with the reference
-afterwards.
+same x with copy i and writes output i. Before a point is timed outputs are what the kernel's tactic type says (NaN, or
+an empty mailbox); afterwards every result is compared with the reference, and the rest must be untouched.
 
 "isolated" launches without the PDL attribute, "chained" with it. Both launch the same binary, compiled with PDL:
 without the attribute `griddepcontrol` does nothing. In a chain x is the same buffer for every launch; the wait for the
-previous kernel is the same as if that one had written it.
+previous kernel is the same as if that one had written it. "exposed" is what a launch adds to a chain: a graph in which
+a producer writes x before every launch, and one of the producers alone.
 """
 
 import functools
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import nan
 from multiprocessing import get_context
 
-from ..artifact import CompiledKernel
+import numpy as np
+
+from ..artifact import CompiledKernel, LaunchArguments
 from ..device import Device
 from ..problem import BF16_BYTES, GemmProblem
-from ..tactics import KERNELS, Tactic
+from ..tactics import KERNELS, Result, Tactic
 from . import bounds, clocks, graphs, peers
 from .graphs import Launch
 from .records import BOUNDS, Point
 
-ERROR_LIMIT = 4e-3  #: relative Frobenius error that a BF16 result may have
 PEER_ERROR_LIMIT = 1e-2  #: of a peer: cuBLAS may add the parts of a split K in BF16
-MAX_M = 32  #: rows of x that the buffers of a shape hold
+PRODUCER_US = 3.0  #: about what the producer of an exposed launch takes, launch included
+MAX_M = 64  #: rows of x that the buffers of a shape hold
 Progress = Callable[[str, int, int], None]  #: (what, done, of how many)
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """Samples in microseconds per launch, the result's error (NaN for a bound), the bytes that a launch must move."""
+    """Samples in microseconds per launch (see `records` for exposed ones) and the bytes that a launch must move.
+
+    `relative_error` is the largest of the kernel's results, NaN for a bound.
+    """
 
     samples_us: list[float]
     relative_error: float
@@ -49,27 +55,34 @@ class Buffers:
     x: object
     reference: object = field(repr=False)
 
-    def error(self, outs) -> float:
-        """The worst copy's relative Frobenius error of `outs` `[copies, M, N]`; NaN if an element was not written."""
-        expected = self.reference[:, : outs.shape[1]]
-        difference = (outs.double() - expected).flatten(1).norm(dim=1)
+    def error(self, outs, result: Result) -> float:
+        """The worst copy's relative Frobenius error of `result` in `outs` `[copies, M, columns]`; NaN if any is NaN."""
+        import torch
+
+        expected = self.reference[: len(outs), : outs.shape[1], result.product]
+        values = outs[..., result.columns]
+        if result.dtype == "f32":
+            values = values.contiguous().view(torch.float32)
+        difference = (values.double() - expected).flatten(1).norm(dim=1)
         return (difference / expected.flatten(1).norm(dim=1)).max().item()
 
 
 class Machine:
     """Measures points on `device`. `timer` and `run` are replaced in tests; so is `torch_device`.
 
-    `run(compiled, arguments, pdl)` enqueues one launch on PyTorch's current stream.
+    `run(compiled, arguments, pdl)` enqueues one launch on PyTorch's current stream. `fronts` maps (N, K) to the problem
+    a weight is, where that does not follow from its shape.
     """
 
     def __init__(
         self, device: Device, shapes: Iterable[tuple[int, int]], seed: int, replays: int = graphs.REPLAYS,
-        timer=None, run=None, torch_device: str = "cuda",
+        timer=None, run=None, torch_device: str = "cuda", fronts: Mapping[tuple[int, int], GemmProblem] | None = None,
     ):  # fmt: skip
         import torch
 
         from ..runtime import launch
 
+        self.fronts = dict(fronts or {})
         self.device, self.replays, self.torch_device = device, replays, torch_device
         self.timer = timer or graphs.CudaGraphs()
         self.run = run or (lambda compiled, arguments, pdl: launch(compiled, arguments, pdl=pdl))
@@ -99,16 +112,19 @@ class Machine:
 
     def prepare(self, points: Sequence[Point], progress: Progress) -> dict[Point, str]:
         """Compiles what `points` need, on every core; returns the reason of each point that cannot be compiled."""
-        jobs = {}
+        jobs: dict[tuple, list[Point]] = {}
         for point in points:
             if point.kernel in KERNELS:
-                jobs.setdefault(_binary(point), []).append(point)
+                jobs.setdefault(self._binary(point), []).append(point)
         wrong = {}
         if jobs:
             workers = min(os.cpu_count() or 1, len(jobs))
             pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
             try:
-                futures = {pool.submit(_compile, *job, arch=self.device.arch): job for job in jobs}
+                futures = {
+                    pool.submit(_compile, *job[:2], self._problem(same[0]), self.device.arch): job
+                    for job, same in jobs.items()
+                }
                 for done, future in enumerate(as_completed(futures), 1):
                     job = futures[future]
                     try:
@@ -124,18 +140,27 @@ class Machine:
         """Times one point and checks its result. ValueError if the result is wrong."""
         if point.kernel in BOUNDS:
             return self._measure_bound(point)
-        problem = GemmProblem(point.m, point.n, point.k)
+        problem = self._problem(point)
         buffers = self._buffers(point.n, point.k)
         copies = graphs.copies_for(problem.weight_bytes, self.device.l2_bytes, point.weights)
-        weights, x = buffers.weights[:copies], buffers.x[: point.m]
-        outs = x.new_full((copies, point.m, point.n), nan)
-        launches = self._launches(point, problem, x, weights, outs)
-        samples = self._time(point, launches, problem.weight_bytes)
-        error = Buffers(weights, x, buffers.reference[:copies]).error(outs)
-        limit = PEER_ERROR_LIMIT if point.kernel in peers.PEERS else ERROR_LIMIT
-        if not error < limit:
-            raise ValueError(f"wrong result: relative error {error:.2e}, the limit is {limit:.0e}")
-        return Measurement(samples, error, problem.bytes)
+        empty, results = self._output(point, problem)
+        outs = empty.expand(copies, *empty.shape).clone()
+        x = buffers.x[: point.m]
+        if point.mode == "exposed":
+            samples = self._time_exposed(point, problem, x, buffers.weights[:copies], outs)
+        else:
+            launches = self._launches(point, problem, x, buffers.weights[:copies], outs)
+            samples = self._time(point, launches, problem.weight_bytes)
+        errors = []
+        for result in results:
+            errors.append(buffers.error(outs, result))
+            if not errors[-1] < result.tolerance:
+                name = "" if len(results) == 1 else f" {result.name}"
+                limit = f"the limit is {result.tolerance:.0e}"
+                raise ValueError(f"wrong result{name}: relative error {errors[-1]:.2e}, {limit}")
+        if stray := _stray_writes(outs, empty, results):
+            raise ValueError(f"wrong result: {stray} words outside the results were written")
+        return Measurement(samples, max(errors), problem.bytes)
 
     def ceilings(self) -> dict[str, float]:
         """The device's ceilings, see `bounds.ceilings`."""
@@ -163,16 +188,50 @@ class Machine:
             return True
         return False
 
+    def _problem(self, point: Point) -> GemmProblem:
+        """The problem of a point as its kernel sees it."""
+        problem = GemmProblem(point.m, point.n, point.k)
+        if point.kernel not in KERNELS:
+            return problem
+        seen, known = KERNELS[point.kernel].problem(problem), self.fronts.get((point.n, point.k))
+        return replace(known, m=point.m) if known and type(seen) is type(known) else seen
+
+    def _output(self, point: Point, problem: GemmProblem) -> tuple[object, tuple[Result, ...]]:
+        """A fresh output of a point, BF16, and where its results lie; a peer writes plain `[M, N]`."""
+        import torch
+
+        kind = KERNELS.get(point.kernel, Tactic)
+        bits, results = kind.output(problem), kind.results(problem)
+        if kind is Tactic:
+            results = tuple(replace(result, tolerance=PEER_ERROR_LIMIT) for result in results)
+        return torch.from_numpy(bits.view(np.int16)).view(torch.bfloat16).to(self.torch_device), results
+
     def _launches(self, point: Point, problem: GemmProblem, x, weights, outs) -> list[Launch]:
         from ..runtime import bind
 
-        pdl = point.mode == "chained"
+        pdl = point.mode != "isolated"
         if point.kernel in peers.PEERS:
             return peers.launches(point.kernel, point.tactic, x, weights, outs, pdl)
-        tactic: Tactic = KERNELS[point.kernel].parse(point.tactic)
-        compiled = self.compiled[_binary(point)]
+        tactic = KERNELS[point.kernel].parse(point.tactic)
+        compiled = self._compiled(point)
         bound = [bind(compiled, tactic, x, weight, out) for weight, out in zip(weights, outs, strict=True)]
         return [functools.partial(self.run, compiled, arguments, pdl) for arguments in bound]
+
+    def _time_exposed(self, point: Point, problem: GemmProblem, x, weights, outs) -> list[float]:
+        """Samples of a producer of x and the kernel behind it, then as many of the producer alone."""
+        from ..kernels.probes import Producer
+
+        made = x.new_empty(x.shape)
+        sums = x.new_empty(2 * point.m)  # a 32-bit word a token
+        words = problem.k * BF16_BYTES // 16
+        arguments = LaunchArguments((point.m, 1, 1), (x, made, sums, words))
+        producer = functools.partial(self.run, self._probe(Producer()), arguments, True)
+        launches = self._launches(point, problem, made, weights, outs)
+        launches[0]()  # loads what a capture must not load; the timer does so for the producer
+        alone = self._time(point, [producer] * len(launches), problem.weight_bytes)
+        pairs = [launch for behind in launches for launch in (producer, behind)]
+        both = self._time(point, pairs, problem.weight_bytes, parts=2)
+        return [*both, *alone]
 
     def _measure_bound(self, point: Point) -> Measurement:
         from ..kernels.probes import DependencyFloor, Ring, Stream
@@ -190,18 +249,20 @@ class Machine:
         samples = self.timer.time(launches, graphs.rounds_for(1, expected_us=2.0), self.replays)
         return Measurement(samples, nan, BF16_BYTES * x.numel())
 
-    def _time(self, point: Point, launches: list[Launch], weight_bytes: int) -> list[float]:
-        rounds = graphs.rounds_for(len(launches), expected_us=1.5 + weight_bytes / 4.5e6)
+    def _time(self, point: Point, launches: list[Launch], weight_bytes: int, parts: int = 1) -> list[float]:
+        """Microseconds per `parts` consecutive launches, which go through one copy of the weight."""
+        units = len(launches) // parts
+        expected = 1.5 + weight_bytes / 4.5e6 + (PRODUCER_US if point.mode == "exposed" else 0)
+        rounds = graphs.rounds_for(units, expected)
         if point.weights == "cold":
-            total = rounds * len(launches)
             copies = graphs.copies_for(weight_bytes, self.device.l2_bytes)
-            graphs.check_rotation(total, copies, weight_bytes, self.device.l2_bytes)
+            graphs.check_rotation(rounds * units, copies, weight_bytes, self.device.l2_bytes)
         group = (point.n, point.k, point.m)
         during = None
         if group != self._sampled:  # once for each problem is enough, and keeps the file small
             self._sampled = group
             during = functools.partial(self.sample_clocks, "during", point)
-        return self.timer.time(launches, rounds, self.replays, during)
+        return [parts * sample for sample in self.timer.time(launches, rounds, self.replays, during)]
 
     def _weights(self, n: int, k: int):
         copies = graphs.copies_for(BF16_BYTES * n * k, self.device.l2_bytes)
@@ -223,6 +284,18 @@ class Machine:
         import torch
 
         return torch.empty(count, dtype=torch.bfloat16, device=self.torch_device).normal_(generator=self._random)
+
+    def _compiled(self, point: Point) -> CompiledKernel:
+        """The binary of a point; compiled here if `prepare` has not."""
+        key = self._binary(point)
+        if key not in self.compiled:
+            self.compiled[key] = _compile(point.kernel, point.tactic, self._problem(point), self.device.arch)
+        return self.compiled[key]
+
+    def _binary(self, point: Point) -> tuple:
+        """What names the binary of a point: kernel, tactic and what it is compiled for, as pairs."""
+        special = KERNELS[point.kernel].parse(point.tactic).specialisation(self._problem(point))
+        return point.kernel, point.tactic, *special.items()
 
     def _probe(self, probe) -> CompiledKernel:
         from ..kernels.probes import compile_probe
@@ -254,15 +327,17 @@ def sentence(error: BaseException) -> str:
     return text if isinstance(error, ValueError) and text else f"{type(error).__name__}: {text}".rstrip(": ")
 
 
-def _binary(point: Point) -> tuple:
-    """What names the binary of a point: kernel, tactic and what the problem is specialised for, as pairs."""
-    special = KERNELS[point.kernel].parse(point.tactic).specialisation(GemmProblem(point.m, point.n, point.k))
-    return point.kernel, point.tactic, *special.items()
+def _stray_writes(outs, empty, results: Sequence[Result]) -> int:
+    """How many BF16 words of `outs` that belong to no result differ from the fresh output `empty`."""
+    import torch
+
+    changed = outs.view(torch.int16) != empty.view(torch.int16)
+    for result in results:
+        changed[..., result.columns] = False
+    return int(changed.sum())
 
 
-def _compile(kernel: str, tactic: str, *special: tuple[str, int], arch: str) -> CompiledKernel:
+def _compile(kernel: str, tactic: str, problem: GemmProblem, arch: str) -> CompiledKernel:
     from ..runtime import compile_kernel
 
-    named = dict(special)
-    problem = GemmProblem(named.get("m", 1), named["n"], named["k"])
     return compile_kernel(KERNELS[kernel].parse(tactic), problem, arch, pdl=True)

@@ -25,10 +25,10 @@ def skinny_gemm(
 
 
 def run(x, weight, out, rows: int, k_tile: int, stages: int, warps: int) -> None:
-    """out `[M, N]` = x `[M, K]` @ weight `[N, K]`^T, BF16 and packed, M <= 32, K a multiple of `k_tile`."""
+    """out `[M, N]` = x `[M, K]` @ weight `[N, K]`^T, BF16 and packed, M <= 64, K a multiple of `k_tile`."""
     m, k = x.shape
     n = weight.shape[0]
-    tokens = 16 if m <= 16 else 32  # the smallest tiles that tl.dot takes
+    tokens = next(tile for tile in (16, 32, 64) if tile >= m)  # tl.dot takes no smaller tiles
     skinny_gemm[(triton.cdiv(n, rows),)](
         x, weight, out, m, n, k, TOKENS=tokens, ROWS=rows, K_TILE=k_tile, num_stages=stages, num_warps=warps
     )

@@ -23,6 +23,7 @@ from .records import PEERS
 
 #: Triton: weight rows and K elements of a tile, stages, warps.
 TRITON_TACTICS = ("16,256,5,2", "32,128,6,4", "64,128,4,4")
+FLASHINFER_MAX_M = 32
 FLASHINFER_FILE = "SKINNY_GEMM_FLASHINFER"
 
 
@@ -36,11 +37,13 @@ def available() -> dict[str, str | None]:
 
 
 def tactics(peer: str, problem: GemmProblem) -> list[str]:
-    """The tactics of `peer` to measure for `problem`; [""] where it chooses by itself."""
+    """The tactics of `peer` to measure for `problem`; [""] where it chooses by itself. ValueError if it cannot."""
     if peer == "triton":
         return [text for text in TRITON_TACTICS if problem.k % int(text.split(",")[1]) == 0]
     if peer == "flashinfer":
         m, n, k = problem.m, problem.n, problem.k
+        if m > FLASHINFER_MAX_M:
+            raise ValueError(f"M is {m}, but it takes 1 to {FLASHINFER_MAX_M} tokens")
         return [",".join(map(str, astuple(_flashinfer().default_tactic(m, n, k))))]
     return [""]
 

@@ -5,9 +5,12 @@
     <campaign id>/campaign.json    the GPU, versions, commit, clocks, ceilings and command (`Campaign`)
 
 A row's `kernel` is one of ours ("warp-splitk"), a peer (`PEERS`) or a bound (`BOUNDS`). For a bound `tactic` names the
-probe's shape and `m` is 0 where there are no tokens. `mode` is "isolated" (no PDL between launches) or "chained" (PDL,
-back to back); `weights` is "cold" (rotating through more than 5x L2) or "warm". Times are microseconds per launch.
-Loading checks every row and names the file and the line that is wrong.
+probe's shape and `m` is 0 where there are no tokens. `mode` is "isolated" (no PDL between launches), "chained" (PDL,
+back to back) or "exposed" (what a launch adds to a kernel before it that produces x); `weights` is "cold" (rotating
+through more than 5x L2) or "warm". Times are microseconds per launch. The samples of an exposed row are those of
+producer and kernel together, then as many of the producer alone; its time is the difference of the two medians. A
+kernel of several results has the largest of their errors. Loading checks every row and names the file and the line that
+is wrong.
 """
 
 import csv
@@ -22,11 +25,11 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, get_origin
 
-from .statistics import MINIMUM_SAMPLES, median_interval
+from .statistics import MINIMUM_SAMPLES, Interval, difference_interval, median_interval
 
 PEERS = ("cublas", "triton", "flashinfer")
 BOUNDS = ("stream", "dependency-floor")
-MODES = ("isolated", "chained")
+MODES = ("isolated", "chained", "exposed")
 WEIGHTS = ("cold", "warm")
 
 
@@ -97,6 +100,14 @@ class Campaign:
     complete: bool = False  #: False while it runs, and after an interrupt
 
 
+def interval_of(mode: str, samples_us: Sequence[float]) -> Interval:
+    """The time that a record of `mode` states of its samples, and its 95 % interval."""
+    if mode != "exposed":
+        return median_interval(samples_us)
+    half = len(samples_us) // 2
+    return difference_interval(samples_us[:half], samples_us[half:])
+
+
 class CampaignWriter:
     """Writes one campaign's folder; whole files, atomically, so that a crash loses at most what was not saved.
 
@@ -138,8 +149,8 @@ class CampaignWriter:
         self._samples = _read_samples(self.folder / "samples.csv.gz", len(self.rows))
 
     def add(self, point: Point, samples_us: Sequence[float], relative_error: float, bytes_moved: int) -> Record:
-        """Adds one measurement: at least 6 samples in microseconds per launch."""
-        interval = median_interval(samples_us)
+        """Adds one measurement: at least 6 samples in microseconds per launch, of an exposed one twice as many."""
+        interval = interval_of(point.mode, samples_us)
         record = Record(
             campaign=self.campaign.id,
             device=self.campaign.device,

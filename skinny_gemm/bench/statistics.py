@@ -1,16 +1,19 @@
 """Medians with their uncertainty, and verdicts that respect it.
 
 The interval of a median comes from order statistics: it assumes nothing about the distribution of the samples. A
-verdict looks at intervals only, never at two medians alone.
+verdict looks at intervals only, never at two medians alone. A difference of medians has its interval from a bootstrap.
 """
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from math import comb, isfinite
+from statistics import median
 
 CONFIDENCE = 0.95
 MINIMUM_SAMPLES = 6  #: fewer cannot bound a median at 95 %: the extremes of five samples miss it in 6.25 % of cases
+RESAMPLES = 2000  #: of the bootstrap
 TOLERANCE = 0.01  #: two times within 1 % count as the same; clocks differ by that much between runs
 
 
@@ -58,6 +61,20 @@ def median_interval(samples: Sequence[float], confidence: float = CONFIDENCE) ->
     r = rank(count, confidence)
     middle = (ordered[(count - 1) // 2] + ordered[count // 2]) / 2
     return Interval(middle, ordered[r - 1], ordered[count - r])
+
+
+def difference_interval(more: Sequence[float], less: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
+    """The median of `more` less that of `less` (at least 6 finite numbers each), and its interval by the bootstrap.
+
+    The samples are drawn again, each side for itself, with a fixed seed: the same samples give the same interval.
+    """
+    point = median_interval(more, confidence).median - median_interval(less, confidence).median
+    draw = random.Random(0)
+    differences = sorted(
+        median(draw.choices(more, k=len(more))) - median(draw.choices(less, k=len(less))) for _ in range(RESAMPLES)
+    )
+    tail = round(RESAMPLES * (1 - confidence) / 2)
+    return Interval(point, min(differences[tail], point), max(differences[-1 - tail], point))
 
 
 def verdict(first, second, tolerance: float = TOLERANCE) -> Verdict:

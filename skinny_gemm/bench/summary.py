@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterable
+from itertools import product
 from pathlib import Path
 
 from .records import BOUNDS, MODES, PEERS, Record, load_campaign, read_rows
@@ -9,24 +10,25 @@ from .statistics import verdict
 
 
 def lines(rows: Iterable[Record]) -> list[str]:
-    """One line for each (N, K, M, mode): our best tactic, its ratio to the streaming bound, every peer's best.
+    """One line for each (N, K, M, mode, kernel of ours): its best tactic, the streaming bound, every peer's best.
 
     Microseconds. The verdict compares our best with the fastest peer, by their intervals.
     """
     rows = list(rows)
     peers = [peer for peer in PEERS if any(row.kernel == peer for row in rows)]
-    heading = f"{'N x K':>13} {'M':>3} {'mode':8} {'ours':>8} {'tactic':16} {'stream':>7} {'ratio':>5}"
+    kernels = list(dict.fromkeys(row.kernel for row in rows if row.kernel not in PEERS + BOUNDS))
+    heading = f"{'N x K':>13} {'M':>3} {'mode':8} {'kernel':11} {'ours':>8} {'tactic':16} {'stream':>7} {'ratio':>5}"
     table = [heading + "".join(f" {peer:>10}" for peer in peers) + "  verdict"]
     for n, k in dict.fromkeys((row.n, row.k) for row in rows):
         shape = [row for row in rows if (row.n, row.k) == (n, k)]
         for m in sorted({row.m for row in shape if row.kernel not in BOUNDS}):
-            for mode in MODES:
+            for mode, kernel in product(MODES, kernels):
                 here = [row for row in shape if row.mode == mode]
-                ours = _best(row for row in here if row.m == m and row.kernel not in PEERS + BOUNDS)
+                ours = _best(row for row in here if row.m == m and row.kernel == kernel)
                 if ours is None:
                     continue
                 bound = _best(row for row in here if row.kernel == "stream")
-                text = f"{f'{n}x{k}':>13} {m:3} {mode:8} {ours.median_us:8.2f} {ours.tactic:16}"
+                text = f"{f'{n}x{k}':>13} {m:3} {mode:8} {kernel:11} {ours.median_us:8.2f} {ours.tactic:16}"
                 text += f" {bound.median_us:7.2f} {ours.median_us / bound.median_us:5.2f}" if bound else " " * 14
                 theirs = [_best(row for row in here if row.m == m and row.kernel == peer) for peer in peers]
                 text += "".join(f" {row.median_us:10.2f}" if row else f" {'-':>10}" for row in theirs)

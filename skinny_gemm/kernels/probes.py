@@ -1,8 +1,8 @@
 """Probes: kernels that do one thing as fast as the GPU can, to say how far the real ones are from their bounds.
 
-`Stream` reads memory and nothing else, `DependencyFloor` is a link of a PDL chain without weights, `MmaRate` keeps the
-tensor cores busy from registers. They are compiled with PDL; launched without its attribute, the PDL instructions do
-nothing.
+`Stream` reads memory and nothing else, `DependencyFloor` is a link of a PDL chain without weights, `Producer` stands
+for what makes x, `MmaRate` keeps the tensor cores busy from registers. They are compiled with PDL; launched without its
+attribute, the PDL instructions do nothing.
 """
 
 from dataclasses import dataclass
@@ -100,6 +100,24 @@ class Stream:
         )
 
 
+@cute.jit
+def _warp_sums(total, thread, partials):
+    """Leaves each warp's sum of `total` at `partials`, a 32-bit word of shared memory each, for all threads to see."""
+    for step in cutlass.range_constexpr(5):
+        total = total + cute.arch.shuffle_sync_bfly(total, 16 >> step)
+    if thread % WARP == 0:
+        ptx.store_shared_b32(partials + thread // WARP * 4, total)
+    cute.arch.sync_threads()
+
+
+def _total(partials, threads: int):
+    """The sum of what `_warp_sums` left."""
+    result = Int32(0)
+    for warp in range(threads // WARP):
+        result = result + ptx.load_shared_b32(partials + warp * 4)
+    return result
+
+
 class DependencyFloor:
     """A link of a dependent chain: wait for the previous kernel, read all of x in every CTA, reduce, write one word.
 
@@ -127,16 +145,51 @@ class DependencyFloor:
         for word in cutlass.range(thread, words, self.THREADS):
             a, b, c, d = ptx.load_global_b32x4(x.toint() + Int64(word) * 16)
             total = total + (a + b + c + d)
-        for step in cutlass.range_constexpr(5):
-            total = total + cute.arch.shuffle_sync_bfly(total, 16 >> step)
-        if thread % WARP == 0:
-            ptx.store_shared_b32(partials + thread // WARP * 4, total)
-        cute.arch.sync_threads()
+        _warp_sums(total, thread, partials)
         if thread == 0:
-            result = Int32(0)
-            for warp in cutlass.range_constexpr(self.THREADS // WARP):
-                result = result + ptx.load_shared_b32(partials + warp * 4)
-            ptx.store_global_b32(out.toint() + Int64(cta) * 4, result)
+            ptx.store_global_b32(out.toint() + Int64(cta) * 4, _total(partials, self.THREADS))
+
+
+class Producer:
+    """What runs before a GEMM in decode, shaped like an RMSNorm: a CTA a token reads its row, reduces and writes it.
+
+    x is a copy of `source`, so that its product is known; `sums` takes one 32-bit word a token, `words` counts the
+    16-byte words of a row. Launches its dependents first of all: they wait for x, not for its start.
+    """
+
+    PARAMETERS = (
+        Parameter("source", "pointer"),
+        Parameter("x", "pointer", written=True),
+        Parameter("sums", "pointer", written=True),
+        Parameter("words", "i32"),
+    )
+    THREADS = 256
+
+    block = (THREADS, 1, 1)
+    smem_bytes = 4 * THREADS // WARP  # one partial sum a warp
+
+    @cute.jit
+    def __call__(self, source: cute.Pointer, x: cute.Pointer, sums: cute.Pointer, words: Int32):
+        self.kernel(source, x, sums, words).launch(grid=[1, 1, 1], block=self.block, smem=self.smem_bytes, use_pdl=True)
+
+    @cute.kernel
+    def kernel(self, source: cute.Pointer, x: cute.Pointer, sums: cute.Pointer, words: Int32):
+        cute.arch.griddepcontrol_launch_dependents()
+        thread, _, _ = cute.arch.thread_idx()
+        token, _, _ = cute.arch.block_idx()
+        partials = cute.arch.get_dyn_smem(Int32, alignment=16).toint()
+        row = Int64(token) * words * 16
+        cute.arch.griddepcontrol_wait()
+        total = Int32(0)
+        for word in cutlass.range(thread, words, self.THREADS):
+            a, b, c, d = ptx.load_global_b32x4(source.toint() + row + Int64(word) * 16)
+            total = total + (a + b + c + d)
+        _warp_sums(total, thread, partials)
+        for word in cutlass.range(thread, words, self.THREADS):  # a norm scales what it kept; this reads it from L1
+            values = ptx.load_global_b32x4(source.toint() + row + Int64(word) * 16)
+            ptx.store_global_b32x4(x.toint() + row + Int64(word) * 16, values)
+        if thread == 0:
+            ptx.store_global_b32(sums.toint() + Int64(token) * 4, _total(partials, self.THREADS))
 
 
 class MmaRate:
@@ -184,9 +237,10 @@ class MmaRate:
         ptx.store_global_b32(out.toint() + Int64(cta * self.THREADS + thread) * 4, total)
 
 
-def compile_probe(probe: Stream | DependencyFloor | MmaRate, arch: str) -> CompiledKernel:
+def compile_probe(probe: Stream | DependencyFloor | Producer | MmaRate, arch: str) -> CompiledKernel:
     """The compiled probe; needs no GPU."""
     from ..runtime import compile_jit
 
-    name = {Stream: "stream", DependencyFloor: "dependency-floor", MmaRate: "mma-rate"}[type(probe)]
+    names = {Stream: "stream", DependencyFloor: "dependency-floor", Producer: "producer", MmaRate: "mma-rate"}
+    name = names[type(probe)]
     return compile_jit(name, probe, probe.PARAMETERS, probe.block, probe.smem_bytes, arch, pdl=True)

@@ -6,6 +6,7 @@ and a host without a GPU are one sentence.
 """
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -14,7 +15,7 @@ from skinny_gemm.bench import campaign, grids, records
 from skinny_gemm.bench.machine import Measurement
 from skinny_gemm.bench.records import Campaign, CampaignWriter, Point
 from skinny_gemm.problem import GemmProblem, shapes
-from skinny_gemm.tactics import KERNELS
+from skinny_gemm.tactics import KERNELS, WsGemmTactic
 
 H200 = device.get("h200")
 
@@ -169,6 +170,40 @@ def test_the_coarse_grid_is_small_and_contains_the_default():
             assert default in grid and len(grid) <= 24 and len(set(grid)) == len(grid)
 
 
+@pytest.mark.parametrize(("n", "k"), [(560, 7168), (288, 7168)])
+@pytest.mark.parametrize("m", campaign.MS)
+def test_the_coarse_grid_of_a_front_is_small_and_varied(n, k, m):
+    problem = WsGemmTactic.problem(GemmProblem(m, n, k))
+    grid = grids.select("ws-gemm", problem, H200, "coarse")
+    assert WsGemmTactic.default(problem, H200) in grid and 20 <= len(grid) <= 64 and len(set(grid)) == len(grid)
+    assert all(tactic.why_not(problem, H200) is None for tactic in grid)
+    assert {7, 14} <= {tactic.blocks(problem) for tactic in grid}
+    assert len({tactic.ks for tactic in grid}) >= 4 and len({tactic.rt for tactic in grid}) >= 3
+    assert ({tactic.tg for tactic in grid} > {0}) == (m > 8), "one token tile makes one group"
+    for tactic in grid:
+        if tactic.staged and tactic != WsGemmTactic.default(problem, H200):
+            assert replace(tactic, staged=tactic.staged - 1).why_not(problem, H200), "registers would have held it"
+
+
+def test_a_campaign_of_a_front_has_its_rivals_beside_it():
+    points, left_out = campaign.plan(
+        "ws-gemm", [(560, 7168)], [8, 64], H200, "coarse", ["chained", "exposed"], ["cublas", "triton"], bounds=True
+    )
+    split_k = KERNELS["warp-splitk"].default(GemmProblem(8, 560, 7168), H200)
+    assert [p for p in points if p.kernel == "warp-splitk"] == [
+        Point("warp-splitk", 560, 7168, 8, str(split_k), mode) for mode in ("chained", "exposed")
+    ]
+    assert left_out == ["warp-splitk 560x7168 M=64: 560x7168 at M = 64: M is 64, but this kernel takes 1 to 32 tokens"]
+    assert {p.m for p in points if p.kernel in ("ws-gemm", "cublas", "triton") and p.mode == "exposed"} == {8, 64}
+    assert {p.mode for p in points if p.kernel in records.BOUNDS} == {"chained"}, "nothing of a bound is exposed"
+    assert all(p.kernel != "ws-gemm" for p in campaign.plan("warp-splitk", [(560, 7168)], [8], H200)[0])
+
+
+def test_exposed_launches_are_measured_where_they_are_asked_for():
+    points, _ = campaign.plan("ws-gemm", [(560, 7168)], [8], H200)
+    assert {p.mode for p in points} == {"isolated", "chained"}
+
+
 def test_a_kernel_without_a_grid_gets_the_neighbours_of_its_default():
     problem = GemmProblem(8, 2112, 7168)
     default = KERNELS["warp-splitk"].default(problem, H200)
@@ -180,7 +215,7 @@ def test_a_kernel_without_a_grid_gets_the_neighbours_of_its_default():
     ("change", "complaint"),
     [
         ({"kernel": "nope"}, "unknown kernel 'nope'"),
-        ({"modes": ["warm"]}, "mode is 'warm', but must be one of isolated, chained"),
+        ({"modes": ["warm"]}, "mode is 'warm', but must be one of isolated, chained, exposed"),
         ({"peers": ["mkl"]}, "peer is 'mkl'"),
         ({"weights": "hot"}, "weights is 'hot', but must be one of cold, warm"),
         ({"tactics": "all"}, "tactics is 'all'"),

@@ -1,7 +1,8 @@
 """The measuring machine, run on the CPU with a fake timer and a fake launcher.
 
 Properties: a cold graph goes equally often through copies that exceed 5x L2; a result that is wrong or not fully
-written is refused, whatever the time; bounds, peers and our kernels all pass through the same path.
+written, and a word written outside the results, is refused, whatever the time; bounds, peers and our kernels all pass
+through the same path; an exposed launch follows a producer of the x it reads.
 """
 
 import dataclasses
@@ -15,11 +16,15 @@ from hypothesis import strategies as st
 from skinny_gemm import device
 from skinny_gemm.bench import graphs
 from skinny_gemm.bench.machine import Machine
-from skinny_gemm.bench.records import Point
+from skinny_gemm.bench.records import MODES, Point, interval_of
+from skinny_gemm.problem import FrontProblem
+from skinny_gemm.tactics import WsGemmTactic
 
 N, K = 64, 256
 TINY = dataclasses.replace(device.get("h200"), l2_bytes=20_000)  # 5x L2 is a few copies of the weight
 TACTIC = "16,8,128,2,1"
+FRONT = FrontProblem(1, N, K, split=16, valid=12, latent=2 * (N - 16), experts=24)  # one of two ranks
+FRONT_TACTIC = "1,2,2,0,0,1"
 
 
 class FakeTimer:
@@ -35,33 +40,113 @@ class FakeTimer:
         return [2.0] * replays
 
 
+def named(compiled, arguments):
+    return dict(zip((p.name for p in compiled.parameters), arguments.values, strict=True))
+
+
 def gemm(compiled, arguments, pdl):
-    values = dict(zip((p.name for p in compiled.parameters), arguments.values, strict=True))
-    values["out"].copy_((values["x"].float() @ values["weight"].float().t()).bfloat16())
+    """What the kernels and the producer compute, in PyTorch."""
+    values = named(compiled, arguments)
+    if "source" in values:
+        values["x"].copy_(values["source"])
+        return
+    product = values["x"].float() @ values["weight"].float().t()
+    if "out" in values:
+        values["out"].copy_(product.bfloat16())
+    else:  # rank 0 of FRONT
+        mailbox = values["mailbox"]
+        mailbox[:, : FRONT.shard] = product[:, FRONT.split :].bfloat16()
+        logits = product[:, : FRONT.valid].contiguous().view(torch.bfloat16)
+        mailbox[:, FRONT.latent : FRONT.latent + 2 * FRONT.valid] = logits
 
 
 @pytest.fixture
-def machine():
+def machine(monkeypatch):
+    """`machine(run)`: a machine that compiles nothing."""
+    from skinny_gemm.bench import machine as module
+    from skinny_gemm.kernels.probes import Producer
     from skinny_gemm.kernels.warp_splitk import PARAMETERS
+    from skinny_gemm.kernels.ws_gemm import WsGemm
+
+    def compiled(kernel, tactic, problem, arch):
+        if kernel == "warp-splitk":
+            return SimpleNamespace(parameters=PARAMETERS)
+        assert isinstance(problem, FrontProblem)
+        return WsGemm(problem, WsGemmTactic.parse(tactic), True, "local", 1)
 
     def build(run=gemm):
-        machine = Machine(TINY, [(N, K)], seed=1, timer=FakeTimer(), run=run, torch_device="cpu")
-        machine.compiled["warp-splitk", TACTIC, N, K] = SimpleNamespace(parameters=PARAMETERS)
+        machine = Machine(TINY, [(N, K)], 1, timer=FakeTimer(), run=run, torch_device="cpu", fronts={(N, K): FRONT})
+        machine._probe = lambda probe: SimpleNamespace(parameters=Producer.PARAMETERS)
         return machine
 
+    monkeypatch.setattr(module, "_compile", compiled)
     return build
 
 
 @pytest.mark.parametrize("m", [1, 7, 32])
-@pytest.mark.parametrize("mode", ["isolated", "chained"])
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("kernel", ["warp-splitk", "cublas"])
 def test_a_right_result_is_measured(machine, kernel, mode, m):
     machine = machine()
     result = machine.measure(Point(kernel, N, K, m, TACTIC if kernel == "warp-splitk" else "", mode))
-    assert result.relative_error < 4e-3 and len(result.samples_us) == graphs.REPLAYS
+    assert result.relative_error < 4e-3 and len(result.samples_us) == graphs.REPLAYS * (1 + (mode == "exposed"))
     assert result.bytes == 2 * (N * K + m * K + m * N)
     launches, rounds, _ = machine.timer.calls[0]
     assert launches * 2 * N * K > 5 * TINY.l2_bytes and rounds >= 1
+
+
+@pytest.mark.parametrize("m", [1, 9, 64])
+@pytest.mark.parametrize("mode", MODES)
+def test_a_right_mailbox_is_measured(machine, mode, m):
+    machine = machine()
+    result = machine.measure(Point("ws-gemm", N, K, m, FRONT_TACTIC, mode))
+    assert 1e-3 < result.relative_error < 4e-3, "the larger error, of the BF16 latent"
+    assert result.bytes == 2 * (N * K + m * K) + m * (2 * FRONT.shard + 4 * FRONT.valid)
+
+
+@pytest.mark.parametrize(
+    ("column", "words"),
+    [
+        (5, "wrong result latent: relative error"),
+        (2 * FRONT.shard, "wrong result logits: relative error"),
+        (FRONT.shard + 3, "wrong result: [0-9]+ words outside"),
+        (2 * FRONT.shard + 24, "wrong result: [0-9]+ words outside"),
+    ],
+)
+def test_every_result_of_a_mailbox_is_checked_and_the_rest_is_left_alone(machine, column, words):
+    def sloppy(compiled, arguments, pdl):
+        gemm(compiled, arguments, pdl)
+        arguments.values[-1][6, column : column + 2] = 77.0
+
+    with pytest.raises(ValueError, match=words):
+        machine(sloppy).measure(Point("ws-gemm", N, K, 7, FRONT_TACTIC))
+
+
+@pytest.mark.parametrize(("kernel", "tactic"), [("warp-splitk", TACTIC), ("ws-gemm", FRONT_TACTIC), ("cublas", "")])
+def test_an_exposed_launch_follows_a_producer_of_its_x(machine, kernel, tactic):
+    """Graph by graph: producers alone, then pairs; the kernel reads what the producer wrote, not the machine's x."""
+    order = []
+
+    def run(compiled, arguments, pdl):
+        values = named(compiled, arguments)
+        order.append("source" in values)
+        assert pdl, "everything is chained"
+        if "source" in values:
+            assert arguments.grid == (8, 1, 1) and values["words"] == K // 8
+            gemm(compiled, arguments, pdl)
+            values["source"].add_(0)
+        else:
+            assert values["x"].data_ptr() != machine._latest.x.data_ptr()
+            gemm(compiled, arguments, pdl)
+
+    machine = machine(run)
+    result = machine.measure(Point(kernel, N, K, 8, tactic, "exposed"))
+    (alone, *_), (pairs, *_) = machine.timer.calls
+    assert pairs == 2 * alone
+    if kernel != "cublas":  # which is not launched by `run`
+        assert order == [False, *[True] * alone, *[True, False] * alone]
+    assert result.samples_us == [4.0] * graphs.REPLAYS + [2.0] * graphs.REPLAYS
+    assert interval_of("exposed", result.samples_us).median == 2.0
 
 
 @pytest.mark.parametrize("mode", ["isolated", "chained"])
@@ -191,18 +276,22 @@ def test_compilation_is_shared_by_ms_and_modes_and_its_failure_reaches_every_poi
 
     compiled = []
 
-    def compile_one(kernel, tactic, n, k, arch):
-        compiled.append((tactic, n, k, arch))
-        if tactic != TACTIC:
+    def compile_one(kernel, tactic, problem, arch):
+        compiled.append((tactic, problem.m, arch))
+        if tactic == "32,8,128,2,1":
             raise ValueError("the assembler refused")
         return "binary"
 
+    machine = machine()
     monkeypatch.setattr(module, "ProcessPoolExecutor", InProcess)
     monkeypatch.setattr(module, "_compile", compile_one)
-    good = [Point("warp-splitk", N, K, m, TACTIC, mode) for m in (1, 8) for mode in ("isolated", "chained")]
+    good = [Point("warp-splitk", N, K, m, TACTIC, mode) for m in (1, 8) for mode in MODES]
     bad = [dataclasses.replace(point, tactic="32,8,128,2,1") for point in good]
+    front = [dataclasses.replace(point, kernel="ws-gemm", tactic=FRONT_TACTIC) for point in good]
     progress = []
-    wrong = machine().prepare([*good, *bad, Point("cublas", N, K, 1)], lambda *args: progress.append(args))
-    assert sorted(compiled) == [(TACTIC, N, K, "sm_90a"), ("32,8,128,2,1", N, K, "sm_90a")]
+    points = [*good, *bad, *front, Point("cublas", N, K, 1)]
+    wrong = machine.prepare(points, lambda *args: progress.append(args))
+    once = [(TACTIC, 1), ("32,8,128,2,1", 1), (FRONT_TACTIC, 1), (FRONT_TACTIC, 8)]  # ws-gemm is compiled for each M
+    assert sorted(compiled) == sorted((*one, "sm_90a") for one in once)
     assert wrong == dict.fromkeys(bad, "does not compile: the assembler refused")
-    assert progress == [("compile", 1, 2), ("compile", 2, 2)]
+    assert progress == [("compile", i, 4) for i in (1, 2, 3, 4)]

@@ -42,12 +42,17 @@ points = st.builds(
     kernel=st.sampled_from(["warp-splitk", "cublas", "stream"]),
     n=st.integers(1, 10**6),
     k=st.integers(1, 10**6),
-    m=st.integers(1, 32),
+    m=st.integers(1, 64),
     tactic=st.sampled_from(["", "16,8,256,4,2", "132x12x16384"]),
     mode=st.sampled_from(records.MODES),
     weights=st.sampled_from(records.WEIGHTS),
 )
 measured = st.lists(st.floats(0.01, 1e5), min_size=6, max_size=20)
+
+
+def samples_of(point, samples):
+    """`samples` as a record of `point` holds them: an exposed one states a positive difference of two halves."""
+    return [sample + 1e6 for sample in samples] + samples if point.mode == "exposed" else samples
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -56,7 +61,7 @@ def test_round_trip(tmp_path_factory, content):
     root = tmp_path_factory.mktemp("data")
     writer = CampaignWriter(root / "campaigns" / "c1", campaign())
     for point, (samples, error) in content.items():
-        writer.add(point, samples, error, 123)
+        writer.add(point, samples_of(point, samples), error, 123)
     writer.save()
     frame = records.load(root)
     assert tuple(frame.columns) == COLUMNS and len(frame) == len(content)
@@ -64,7 +69,7 @@ def test_round_trip(tmp_path_factory, content):
     assert records.campaigns(root) == {"c1": campaign()}
     raw = records.samples("c1", root)
     for point, (samples, _) in content.items():
-        assert raw[point] == pytest.approx(samples, abs=5e-4)
+        assert raw[point] == pytest.approx(samples_of(point, samples), abs=5e-4)
 
 
 def test_a_campaign_is_never_overwritten(tmp_path):
@@ -119,7 +124,7 @@ def test_samples_of_rows_that_a_crash_lost_are_ignored(tmp_path):
     [
         ("n", "x", "n is 'x', but must be an integer"),
         ("m", "0", "m is 0, but must be at least 1"),
-        ("mode", "warm", "mode is 'warm', but must be one of isolated, chained"),
+        ("mode", "warm", "mode is 'warm', but must be one of isolated, chained, exposed"),
         ("weights", "", "weights is '', but must be one of cold, warm"),
         ("kernel", "", "kernel is empty"),
         ("low_us", "99", "must be positive and ascend"),
@@ -199,6 +204,17 @@ def test_a_bound_needs_no_tokens_and_no_error(tmp_path):
     writer.add(Point("stream", 64, 1024, 0, "132x6x16384", "isolated"), [2.0] * 6, math.nan, 131072)
     writer.save()
     assert math.isnan(records.load(tmp_path).relative_error[0])
+
+
+def test_an_exposed_row_states_the_difference_of_two_medians(tmp_path):
+    writer = CampaignWriter(tmp_path / "campaigns" / "c1", campaign())
+    point = dataclasses.replace(POINT, mode="exposed")
+    both, alone = [7.0 + 0.01 * i for i in range(25)], [3.0 + 0.02 * i for i in range(25)]
+    row = writer.add(point, [*both, *alone], 0.001, 1000)
+    assert row.median_us == pytest.approx(7.12 - 3.24) and row.samples == 50
+    assert 3.6 < row.low_us < row.median_us < row.high_us < 4.2
+    with pytest.raises(ValueError, match="must be positive and ascend"):
+        writer.add(dataclasses.replace(point, m=1), [*alone, *both], 0.001, 1000)
 
 
 def test_best_agrees_with_a_scan():

@@ -1,7 +1,8 @@
 """Statistics of the benchmark.
 
-Properties: the median and its interval equal a brute-force reading of the definition; the interval covers the true
-median as often as promised; verdicts are symmetric, come from the intervals alone, and never contradict them.
+Properties: the median and its interval equal a brute-force reading of the definition; the intervals of a median and of
+a difference of medians cover the truth as often as promised; verdicts are symmetric, come from the intervals alone, and
+never contradict them.
 """
 
 import itertools
@@ -9,10 +10,10 @@ import random
 import statistics as stdlib
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skinny_gemm.bench.statistics import Interval, Verdict, median_interval, rank, verdict
+from skinny_gemm.bench.statistics import Interval, Verdict, difference_interval, median_interval, rank, verdict
 
 times = st.floats(0.1, 1e4, allow_nan=False)
 
@@ -50,6 +51,23 @@ def test_interval_covers_the_true_median_of_a_skewed_distribution():
     runs = [median_interval([rng.expovariate(1.0) for _ in range(30)]) for _ in range(2000)]
     true_median = 0.6931471805599453
     assert sum(i.low <= true_median <= i.high for i in runs) / len(runs) > 0.94
+
+
+def test_a_difference_of_medians_is_covered_as_often_as_promised():
+    rng = random.Random(0)
+    pairs = [([rng.gauss(9, 1) for _ in range(25)], [rng.gauss(5, 0.5) for _ in range(25)]) for _ in range(100)]
+    found = [difference_interval(more, less) for more, less in pairs]
+    assert sum(i.low <= 4 <= i.high for i in found) >= 88
+    assert max(i.high - i.low for i in found) < 3
+
+
+@given(st.lists(times, min_size=6, max_size=30), st.lists(times, min_size=6, max_size=30))
+@settings(max_examples=20, deadline=None)
+def test_a_difference_is_that_of_the_medians_and_the_same_every_time(more, less):
+    interval = difference_interval(more, less)
+    assert interval.median == pytest.approx(stdlib.median(more) - stdlib.median(less))
+    assert interval.low <= interval.median <= interval.high and interval == difference_interval(more, less)
+    assert min(more) - max(less) <= interval.low and interval.high <= max(more) - min(less)
 
 
 @pytest.mark.parametrize("count", range(6))

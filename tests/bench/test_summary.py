@@ -1,5 +1,6 @@
 """The text summary of a campaign: every problem once per mode, with the minimum of each kernel's records."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,14 +16,22 @@ def test_every_line_shows_the_best_of_its_problem():
     problems = {(r.n, r.k, r.m, r.mode) for r in frame.itertuples() if r.kernel == "warp-splitk"}
     assert len(table) == len(problems) and "cublas" in heading and "triton" not in heading
     for line in table:
-        shape, m, mode, ours, tactic, stream, ratio, cublas, verdict = line.split()
+        shape, m, mode, kernel, ours, tactic, stream, ratio, cublas, verdict = line.split()
         n, k = map(int, shape.split("x"))
+        assert kernel == "warp-splitk"
         best = records.best(n, k, int(m), mode, frame=frame)
         assert (ours, tactic) == (f"{best.median_us:.2f}", best.tactic)
         bound = records.best(n, k, 0, mode, kernel="stream", frame=frame).median_us
         assert float(stream) == pytest.approx(bound, abs=0.006)
         assert float(ratio) == pytest.approx(best.median_us / bound, abs=0.006)
         assert verdict == "FASTER" and float(cublas) > float(ours)
+
+
+def test_every_kernel_of_ours_has_a_line_of_its_own():
+    rows = [row for row in records.read_rows(FOLDER / "records.csv") if (row.m, row.mode) == (8, "chained")]
+    other = [replace(row, kernel="ws-gemm", tactic="t", mode="exposed") for row in rows if row.kernel == "warp-splitk"]
+    _, *table = summary.lines([*rows, *other])
+    assert [line.split()[2:4] for line in table[:2]] == [["chained", "warp-splitk"], ["exposed", "ws-gemm"]]
 
 
 def test_main_says_what_failed(capsys):

@@ -12,8 +12,24 @@ def test_a_small_campaign(tmp_path):
     assert campaign.complete and not campaign.failures and campaign.clocks["samples"]
     assert {"hbm_read_tbs", "copy_tbs", "bf16_tflops"} <= campaign.ceilings.keys()
     ours = table[table.kernel == "warp-splitk"]
-    assert set(zip(ours.m, ours["mode"], strict=True)) == {(m, mode) for m in (1, 8) for mode in records.MODES}
+    assert set(zip(ours.m, ours["mode"], strict=True)) == {
+        (m, mode) for m in (1, 8) for mode in ("isolated", "chained")
+    }
     assert (ours.relative_error < 4e-3).all() and (ours.low_us <= ours.high_us).all()
     assert {"cublas", "stream", "dependency-floor"} <= set(table.kernel)
     fastest_possible = 2304 * 1536 * 2 / 8e6  # microseconds, at 8 TB/s: faster is not a cold read
     assert (ours.median_us > fastest_possible).all()
+
+
+def test_a_campaign_of_a_front_with_its_exposed_latency(tmp_path):
+    folder = bench(
+        "ws-gemm", [(288, 7168)], [4, 64], modes=["chained", "exposed"], out=tmp_path / "campaigns" / "front",
+        peers=["cublas"], bounds=False, progress=False,
+    )  # fmt: skip
+    campaign, table = records.campaigns(tmp_path)[folder.name], records.load(tmp_path)
+    assert campaign.complete and not campaign.failures
+    assert "warp-splitk 288x7168 M=64" in campaign.method["left_out"][0]
+    for kernel, ms in (("ws-gemm", {4, 64}), ("warp-splitk", {4}), ("cublas", {4, 64})):
+        mine = table[table.kernel == kernel]
+        assert set(zip(mine.m, mine["mode"], strict=True)) == {(m, mode) for m in ms for mode in ("chained", "exposed")}
+        assert (mine.relative_error < 1e-2).all() and (mine.low_us > 0.3).all()
