@@ -116,6 +116,7 @@ def settle_timeline(
             full = events.time.iloc[-1]
             low_panel.lines([[(full, i + 0.05), (full, i + 0.95)]], theme.ink, linewidths=1.8)
         name = f"x of group {number}" if kind == "x" else f"slot {number}: block {int(events.block.iloc[0])}"
+        name += f", {int(events.expected.iloc[0]):,} B"
         low_panel.labels([(low, i + 0.5)], [name], ha="right", offset=(-8, 0), size=8.5)
     edges = np.arange(len(tracks) + 1)
     low_panel.lines([[(low, e), (high, e)] for e in edges], theme.grid, linewidths=0.7, clip=False)
