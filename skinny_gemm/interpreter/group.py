@@ -9,7 +9,7 @@ from . import ops, transfers
 from .clusters import OFFSET
 from .copies import Batch, Copy, land
 from .errors import BarrierError, ClusterError, DependencyError, DivergenceError, MemoryAccessError, ReadOnlyError
-from .memory import DTYPES, SPACING
+from .memory import DTYPES
 from .place import SHIFT, Place
 
 
@@ -158,14 +158,6 @@ class Group(Place):
             self.global_fault(index, self.active(mask, addresses), width, "store")
         except ReadOnlyError as error:
             self.read_only(index, error, mask)
-
-    def check_output(self, index, addresses, mask):
-        """Raises if addresses of outputs are poisoned; the twins store to two copies, so many bytes apart."""
-        if addresses.shape[0] > 1 and self.machine.fills > 1:
-            away = (addresses[1::2] - addresses[0::2]) >> np.uint64(SPACING) << np.uint64(SPACING)
-            same = addresses.copy()
-            same[1::2] -= away
-            self.check_poison(index, same, "the address", mask)
 
     def store_multicast(self, index, addresses, words, mask):
         for word in words:

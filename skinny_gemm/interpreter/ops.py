@@ -307,13 +307,11 @@ def extract_bits(value, start, count):
     start, count = (np.minimum(x & U4(255), U4(width)) for x in (start, count))
     unsigned = value.view(f"u{width // 8}")
     field = shift_right(unsigned, start)
+    low = ~shift_left(np.full((1, 1, 1), ~unsigned.dtype.type(0)), np.minimum(count, U4(width) - start))
+    sign = FALSE
     if value.dtype.kind == "i":
-        past = start + count >= U4(width)  # the field ends at, or past, the top: its sign is the value's
-        top = np.where(past, U4(width - 1), start + count - U4(1))
+        top = np.minimum(start + count, U4(width)) - U4(1)  # of a field that ends past the top, the value's own sign
         sign = (shift_right(unsigned, top) & unsigned.dtype.type(1)).astype(bool)
-    else:
-        sign = FALSE
-    low = ~shift_left(np.full((1, 1, 1), ~unsigned.dtype.type(0)), count)
     out = np.where(sign, field | ~low, field & low)
     return np.where(count == 0, unsigned.dtype.type(0), out).view(value.dtype)
 

@@ -5,6 +5,7 @@ import numpy as np
 from . import ops
 from .clusters import OFFSET, RANK_SHIFT
 from .errors import BarrierError, MemoryAccessError, PoisonError
+from .memory import SPACING
 from .parser import SHARED_BASE
 
 SHIFT = {1: 0, 2: 1, 4: 2, 8: 3, 16: 4}  #: log2 of an access's bytes
@@ -122,9 +123,17 @@ class Place:
             f"{self.spot(index, addresses.shape[:3], flat)}."
         )
 
+    def check_output(self, index, addresses, mask=None):
+        """Raises if global addresses are poisoned; those of an output's two copies may lie whole buffers apart."""
+        if addresses.shape[0] > 1 and self.machine.fills > 1:
+            away = (addresses[1::2] - addresses[0::2]) >> np.uint64(SPACING) << np.uint64(SPACING)
+            same = addresses.copy()
+            same[1::2] -= away
+            self.check_poison(index, same, "the address", mask)
+
     def global_fault(self, index, addresses, width, what):
         flat, address, phrase = self.machine.memory.fault(addresses, width)
-        self.check_poison(index, addresses, "the address")
+        self.check_output(index, addresses)
         raise MemoryAccessError(
             f"Global {what} of {width} bytes at {address:#x}, {phrase}: {self.spot(index, addresses.shape[:3], flat)}."
         )

@@ -164,3 +164,122 @@ def test_bf16_widens_by_shifting():
     bits = np.arange(32, dtype=np.uint32) * 2027
     got = elementwise("cvt.u16.u32 %h1, %r10; cvt.f32.bf16 %f1, %h1; mov.b32 %r20, %f1;", (bits,), np.uint32)
     assert (got.view(np.float32) == from_bf16(bits.astype(np.uint16))).all()
+
+
+MASK32 = 0xFFFFFFFF
+
+
+def as_ints(*arrays):
+    return zip(*(a.tolist() for a in arrays), strict=True)
+
+
+@settings(max_examples=8, deadline=None)
+@given(a=numbers(32), b=numbers(32), c=numbers(32), table=st.integers(0, 255))
+def test_lop3_looks_up_three_bits(a, b, c, table):
+    got = elementwise(f"lop3.b32 %r20, %r10, %r11, %r12, {table};", (a, b, c), np.uint32)
+    for x, y, z, w in as_ints(a, b, c, got):
+        want = sum((table >> ((x >> i & 1) << 2 | (y >> i & 1) << 1 | z >> i & 1) & 1) << i for i in range(32))
+        assert w == want
+
+
+@settings(max_examples=8, deadline=None)
+@given(a=numbers(32), b=numbers(32), c=numbers(32))
+def test_prmt_picks_bytes_and_signs(a, b, c):
+    got = elementwise("prmt.b32 %r20, %r10, %r11, %r12;", (a, b, c), np.uint32)
+    for x, y, selector, w in as_ints(a, b, c, got):
+        pool, want = (y << 32 | x).to_bytes(8, "little"), 0
+        for i in range(4):
+            nibble = selector >> 4 * i & 15
+            byte = pool[nibble & 7]
+            want |= (0xFF * (byte >> 7) if nibble & 8 else byte) << 8 * i
+        assert w == want, hex(selector)
+
+
+@pytest.mark.parametrize("kind", ["u32", "s32", "u64", "s64"])
+@settings(max_examples=8, deadline=None)
+@given(data=st.data())
+def test_bit_fields_are_extracted_and_inserted(kind, data):
+    bits = int(kind[1:])
+    a, b, start, count = (data.draw(numbers(n)) for n in (bits, bits, 32, 32))
+    start, count = start & 0xFFFFFF4F, count & 0xFFFFFF4F  # only the low byte counts
+    r = "rd" if bits == 64 else "r"
+    got = elementwise(f"bfe.{kind} %{r}20, %{r}10, %r11, %r12;", (a, start, count), a.dtype)
+    put = elementwise(f"bfi.b{bits} %{r}20, %{r}10, %{r}11, %r12, %r13;", (a, b, start, count), a.dtype)
+    for x, y, s, n, w, v in as_ints(a, b, start, count, got, put):
+        s, n = s & 255, n & 255
+        wide = signed(x, bits) if kind[0] == "s" else x
+        field = (wide >> s) & ((1 << n) - 1)
+        if n and kind[0] == "s" and wide >> min(s + n - 1, bits - 1) & 1:
+            field -= 1 << n
+        assert w == field & (1 << bits) - 1, (x, s, n)
+        mask = ((1 << n) - 1 << s) & (1 << bits) - 1
+        assert v == (y & ~mask | x << s & mask) & (1 << bits) - 1, (x, y, s, n)
+
+
+@pytest.mark.parametrize("mode", ["wrap", "clamp"])
+@settings(max_examples=8, deadline=None)
+@given(a=numbers(32), b=numbers(32), c=numbers(32))
+def test_funnel_shifts_join_two_words(mode, a, b, c):
+    left, right = (elementwise(f"shf.{s}.{mode}.b32 %r20, %r10, %r11, %r12;", (a, b, c), np.uint32) for s in "lr")
+    for low, high, n, x, y in as_ints(a, b, c, left, right):
+        n = n & 31 if mode == "wrap" else min(n, 32)
+        both = high << 32 | low
+        assert x == both << n >> 32 & MASK32 and y == both >> n & MASK32, n
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+@settings(max_examples=8, deadline=None)
+@given(data=st.data())
+def test_bits_are_counted_and_reversed(bits, data):
+    a, r = data.draw(numbers(bits)), "rd" if bits == 64 else "r"
+    zeros = elementwise(f"clz.b{bits} %r20, %{r}10;", (a,), np.uint32)
+    ones = elementwise(f"popc.b{bits} %r20, %{r}10;", (a,), np.uint32)
+    turned = elementwise(f"brev.b{bits} %{r}20, %{r}10;", (a,), a.dtype)
+    for x, z, o, t in as_ints(a, zeros, ones, turned):
+        assert (z, o, t) == (bits - x.bit_length(), x.bit_count(), int(f"{x:0{bits}b}"[::-1], 2))
+
+
+@settings(max_examples=5, deadline=None)
+@given(a=numbers(32))
+def test_warps_reduce_and_know_their_active_lanes(a):
+    lane = np.arange(32)
+    reductions = {
+        "add.u32": a.sum(dtype=np.uint32),
+        "min.u32": a.min(),
+        "max.s32": a.view(np.int32).max(),
+        "and.b32": np.bitwise_and.reduce(a),
+        "or.b32": np.bitwise_or.reduce(a),
+        "xor.b32": np.bitwise_xor.reduce(a),
+    }
+    for name, want in reductions.items():
+        got = elementwise(f"redux.sync.{name} %r20, %r10, 0xffffffff;", (a,), np.uint32)
+        assert (got == np.array(want).astype(np.int64).astype(np.uint32)).all(), name
+    code = """mov.b32 %r20, 0; setp.lt.u32 %p1, %r10, 5; @%p1 bra LOW; activemask.b32 %r20; bra.uni END;
+        LOW: activemask.b32 %r20; END:"""
+    got = elementwise(code, (lane.astype(np.uint32),), np.uint32)
+    assert (got == np.where(lane < 5, 0x1F, MASK32 ^ 0x1F)).all()
+
+
+def test_float_extremes_signs_and_conversions():
+    x = np.resize(np.array([0.5, 1.5, -2.5, -0.0, 3e9, -3e9, np.nan, np.inf, -np.inf, 1e-40, 7.99], np.float32), 32)
+    y = np.roll(x, 5)
+    with np.errstate(all="ignore"):
+        for code, want in (
+            ("min.f32 %r20, %r10, %r11;", np.fmin(x, y)),
+            ("max.f32 %r20, %r10, %r11;", np.fmax(x, y)),
+            ("max.NaN.f32 %r20, %r10, %r11;", np.maximum(x, y)),
+            ("neg.f32 %r20, %r10;", -x),
+            ("abs.f32 %r20, %r10;", np.abs(x)),
+            ("fma.rn.f32 %r20, %r10, %r11, %r10;", (x.astype(np.float64) * y + x).astype(np.float32)),
+            ("cvt.f64.f32 %rd5, %r10; cvt.rn.f32.f64 %r20, %rd5;", x),
+        ):
+            np.testing.assert_array_equal(elementwise(code, (x, y), np.float32), want, code)
+    for mode, function in (("rni", np.rint), ("rzi", np.trunc), ("rmi", np.floor), ("rpi", np.ceil)):
+        whole = function(np.where(np.isnan(x), 0, x.astype(np.float64)))
+        got = elementwise(f"cvt.{mode}.s32.f32 %r20, %r10;", (x,), np.int32)
+        assert (got == np.clip(whole, -(2.0**31), 2.0**31 - 1)).all()
+        got = elementwise(f"cvt.{mode}.u32.f32 %r20, %r10;", (x,), np.uint32)
+        assert (got == np.clip(whole, 0, 2.0**32 - 1)).all()
+    for compare, want in (("num", ~np.isnan(x) & ~np.isnan(y)), ("nan", np.isnan(x) | np.isnan(y))):
+        got = elementwise(f"setp.{compare}.f32 %p1, %r10, %r11; selp.b32 %r20, 1, 0, %p1;", (x, y), np.uint32)
+        assert (got == want).all()
