@@ -103,7 +103,8 @@ class TacticControls(Explorer):
 
     @property
     def problem(self) -> GemmProblem:
-        return GemmProblem(self.m.value, self.n.value, self.k.value)
+        """M, N and K on screen, as the kernel sees them."""
+        return self.kind.problem(GemmProblem(self.m.value, self.n.value, self.k.value))
 
     @property
     def tactic(self) -> Tactic | None:
@@ -120,11 +121,7 @@ class TacticControls(Explorer):
         """Why the tactic cannot run the problem, or None."""
         if self.tactic is not None:
             return self.tactic.why_not(self.problem, self.gpu)
-        try:
-            self.kind.default(self.problem, self.gpu)
-        except ValueError as error:
-            return str(error)
-        return None
+        return self.kind.unsupported(self.problem, self.gpu)
 
     def legality(self) -> bool:
         """Offers the legal values, says whether the tactic can run, and returns that."""
@@ -143,19 +140,25 @@ class TacticControls(Explorer):
                 control.value = getattr(tactic, name)
 
     def _offer_fields(self) -> None:
-        """One control for each field of the kernel's tactic type, with the values that are legal for this problem."""
+        """One control for each field of the kernel's tactic type, with the values that are legal for this problem.
+
+        Those of another kernel than before start at its default tactic, where there is one.
+        """
         with self.quietly():
             names = [field.name for field in fields(self.kind)]
             try:
                 choices = self.kind.choices(self.problem, self.gpu)
             except ValueError:  # no legal tactic; `why_not` says why
                 choices = {name: () for name in names}
-            if self._built != self.kernel.value:
+            fresh = self._built != self.kernel.value
+            if fresh:
                 self.fields = {name: Choice(name, self._changed) for name in names}
                 self.tactic_row.children = list(self.fields.values())
                 self._built = self.kernel.value
             for name, control in self.fields.items():
                 control.offer(choices[name])
+            if fresh and self.kind.unsupported(self.problem, self.gpu) is None:
+                self._set(self.kind.default(self.problem, self.gpu))
 
     def _offer_projections(self, preferred: str | None = None) -> None:
         """Offers the projections of the chosen model, or N and K to type in."""

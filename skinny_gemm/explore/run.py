@@ -2,6 +2,7 @@
 
 import html
 import time
+from math import prod
 
 import ipywidgets as widgets
 import numpy as np
@@ -28,10 +29,10 @@ class RunExplorer(TacticControls):
         self.run_button = widgets.Button(description="Run", button_style="primary", tooltip="compile, run and check")
         self.run_button.on_click(lambda _: self.guard(self.run))
         self.progress = widgets.FloatProgress(min=0, max=1, layout=widgets.Layout(width="240px", visibility="hidden"))
-        self.smem, self.histogram = Picture(), Picture()
+        self.smem, self.histograms = Picture(), widgets.VBox()  # of histograms one picture for each result
         self.facts, self.sass = widgets.HTML(), widgets.HTML()
         self.heading = widgets.HTML()
-        self.last = widgets.VBox([self.facts, self.histogram, self.sass])
+        self.last = widgets.VBox([self.facts, self.histograms, self.sass])
         self.outcome = None  #: (tactic, problem, Run, its provenance, that of its resources, GPU) of the latest run
         self.build(gpu.name if gpu and gpu.name in devices.names() else device, projection, [self.backend])
         self.rows[2] += (self.run_button, self.progress)
@@ -79,8 +80,10 @@ class RunExplorer(TacticControls):
         self.outcome = tactic, problem, first, facts, model, gpu
         self._head()
         self.facts.value = self._report(first, equal, seconds)
-        table = errors.error_table(first.values, first.reference)
-        self.histogram.show(object(), lambda: errors.error_histogram(table, first.relative_error), facts)
+        pictures = [Picture() for _ in first.results]
+        self.histograms.children = pictures
+        for picture, (figure, _) in zip(pictures, _histograms(first).values(), strict=True):
+            picture.show(object(), lambda figure=figure: figure, facts)
         self.sass.value = self._sass(first.compiled)
 
     def figures(self):
@@ -88,11 +91,13 @@ class RunExplorer(TacticControls):
             raise ValueError("There is nothing to export yet: press Run first.")
         tactic, problem, result, facts, model, gpu = self.outcome
         stem = f"{tactic.kernel}-{problem.n}x{problem.k}-m{problem.m}"
-        table = errors.error_table(result.values, result.reference)
-        histogram = errors.error_histogram(table, result.relative_error)
+        histograms = {
+            f"{stem}-errors" + (f"-{name}" if len(result.results) > 1 else ""): (*parts, facts)
+            for name, parts in _histograms(result).items()
+        }
         footprint = tactic.footprint(problem, gpu)
         occupied = resources.smem_map(footprint, gpu), resources.smem_table(footprint, gpu)
-        return {f"{stem}-errors": (histogram, table, facts), f"{stem}-smem": (*occupied, model)}
+        return {**histograms, f"{stem}-smem": (*occupied, model)}
 
     def _facts(self) -> dict:
         p = self.problem
@@ -109,8 +114,9 @@ class RunExplorer(TacticControls):
             "compiled for": result.compiled.arch,
             "registers": f"{r.registers} per thread, {r.spill_bytes} B spilled, {r.stack_bytes} B of stack",
             "shared memory": f"{result.compiled.smem_bytes:,} B dynamic, {r.static_smem_bytes} B static",
+            "grid": f"{prod(self.tactic.grid(self.problem))} CTAs in clusters of {prod(result.compiled.cluster)}",
             "ran on": f"{result.backend}, {result.seconds:.3f} s of execution, {seconds:.1f} s with everything",
-            "relative error": f"{result.relative_error:.2e} against FP64",
+            "relative error": f"{', '.join(_errors(result))} against FP64",
             "repeatability": f"{'the same bits' if equal else '<b>DIFFERENT bits</b>'} ({other})",
         }
         cells = "".join(
@@ -139,3 +145,19 @@ class RunExplorer(TacticControls):
             f"<b>SASS</b>: {len(listing):,} instructions: {html.escape(summary)}"
             f"<details open><summary>around the first HMMA</summary><pre>{excerpt}</pre></details>"
         )
+
+
+def _histograms(result: running.Run) -> dict[str, tuple]:
+    """Result name to its (error histogram, plotted data)."""
+    parts = {}
+    for part in result.results:
+        table = errors.error_table(result.values(part), result.expected(part), part.dtype)
+        name = part.name if len(result.results) > 1 else ""
+        parts[part.name] = errors.error_histogram(table, result.relative_error(part), part.dtype, name), table
+    return parts
+
+
+def _errors(result: running.Run) -> list[str]:
+    """Each result's relative error in words; the only one needs no name."""
+    names = [f" of {part.name}" if len(result.results) > 1 else "" for part in result.results]
+    return [f"{result.relative_error(part):.2e}{name}" for part, name in zip(result.results, names, strict=True)]

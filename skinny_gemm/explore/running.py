@@ -10,31 +10,36 @@ import pandas as pd
 
 from ..artifact import CompiledKernel
 from ..problem import GemmProblem
-from ..tactics import Tactic
+from ..tactics import Result, Tactic
 
 
 @dataclass(frozen=True)
 class Run:
-    """One launch on random operands: the output as BF16 bits (uint16 `[M, N]`) and the product in FP64."""
+    """One launch on random operands: the output as BF16 bits (uint16, as `tactic.output`) and the product in FP64."""
 
     compiled: CompiledKernel
     out: np.ndarray
     reference: np.ndarray
+    results: tuple[Result, ...]  #: where the product lies in the output
     seconds: float  #: of execution; on a GPU of one launch with everything around it
     backend: str  #: "interpreter" or "cuda"
     table: pd.DataFrame | None = None  #: the trace, if one was asked for
 
-    @property
-    def values(self) -> np.ndarray:
-        """The output in FP64."""
-        from ..runtime.bfloat16 import from_bits
+    def values(self, result: Result) -> np.ndarray:
+        """`result` in FP64."""
+        from ..runtime.verify import values
 
-        return from_bits(self.out).astype(np.float64)
+        return values(self.out, result)
 
-    @property
-    def relative_error(self) -> float:
-        """Frobenius norm of the error over that of the reference."""
-        return float(np.linalg.norm(self.values - self.reference) / np.linalg.norm(self.reference))
+    def expected(self, result: Result) -> np.ndarray:
+        """What `result` should have been, in FP64."""
+        return self.reference[:, result.product]
+
+    def relative_error(self, result: Result) -> float:
+        """Frobenius norm of the error of `result` over that of what it should have been."""
+        from ..runtime.verify import relative_error
+
+        return relative_error(self.values(result), self.expected(result))
 
 
 @lru_cache(maxsize=4)
@@ -58,37 +63,29 @@ def run(
 ) -> Run:
     """Compiles (or finds compiled) and runs `tactic`, legal for `problem`, on random operands made from `seed`.
 
-    `opcodes` asks for a trace of the first CTA (interpreter only). The output starts as NaN.
+    `opcodes` asks for a trace of the first CTA (interpreter only). The output starts as `tactic.output`.
     """
     from ..runtime import bind, compile_kernel
+    from ..runtime.driver import load, run_on_host_arrays
 
     compiled = compile_kernel(tactic, problem, arch)
     x, weight, reference = operands(problem, seed)
-    out = np.full((problem.m, problem.n), 0xFFFF, np.uint16)
+    out, results = tactic.output(problem), tactic.results(problem)
+    arguments = bind(compiled, tactic, x, weight, out)
     if backend == "cuda":
+        load(compiled)
         begin = time.perf_counter()
-        out = _on_gpu(compiled, tactic, x, weight, out)
-        return Run(compiled, out, reference, time.perf_counter() - begin, backend)
+        run_on_host_arrays(compiled, arguments)
+        return Run(compiled, out, reference, results, time.perf_counter() - begin, backend)
     from .. import interpreter
     from ..interpreter.trace import Trace
 
     trace = Trace(opcodes=tuple(opcodes), ctas=[0]) if opcodes else None
-    arguments = bind(compiled, tactic, x, weight, out)
     result = interpreter.run(compiled, arguments, schedule, trace, progress=progress)
-    return Run(compiled, out, reference, result.seconds, backend, trace.table() if trace else None)
+    return Run(compiled, out, reference, results, result.seconds, backend, trace.table() if trace else None)
 
 
 @lru_cache(maxsize=32)
 def traced(tactic: Tactic, problem: GemmProblem, arch: str, schedule: str, opcodes: tuple[str, ...]) -> Run:
     """A traced run in the interpreter, remembered."""
     return run(tactic, problem, arch, schedule=schedule, opcodes=opcodes)
-
-
-def _on_gpu(compiled: CompiledKernel, tactic: Tactic, *arrays: np.ndarray) -> np.ndarray:
-    import torch
-
-    from ..runtime import bind, launch
-
-    x, weight, out = (torch.from_numpy(bits.view(np.int16)).view(torch.bfloat16).cuda() for bits in arrays)
-    launch(compiled, bind(compiled, tactic, x, weight, out))
-    return out.view(torch.int16).cpu().numpy().view(np.uint16)

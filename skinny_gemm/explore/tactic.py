@@ -14,10 +14,11 @@ from ..artifact import Resources
 from ..bench import records
 from ..figures import performance, views
 from ..problem import GemmProblem
+from ..tactics import Tactic
 from .base import Picture, toggles
 from .controls import TacticControls
 
-LIVE_MS = (1, 2, 4, 8, 16, 32)  #: measured live, beside the M on screen
+LIVE_MS = (1, 2, 4, 8, 16, 32, 64)  #: measured live, beside the M on screen
 
 
 class TacticExplorer(TacticControls):
@@ -81,7 +82,7 @@ class TacticExplorer(TacticControls):
         tactic, problem, gpu = self.tactic, self.problem, self.gpu
         tactic.check(problem, gpu)
         compiled = compile_kernel(tactic, problem, gpu.arch)
-        self.compiled[tactic, problem.n, problem.k, gpu.arch] = compiled.resources
+        self.compiled[_binary(tactic, problem, gpu)] = compiled.resources
         self.draw()
 
     def measure(self) -> threading.Thread:
@@ -120,7 +121,7 @@ class TacticExplorer(TacticControls):
 
     def _numbers(self, view: views.TacticView) -> str:
         footprint, gpu = view.tactic.footprint(view.problem, view.device), view.device
-        known = self.compiled.get((view.tactic, view.problem.n, view.problem.k, gpu.arch))
+        known = self.compiled.get(_binary(view.tactic, view.problem, gpu))
         facts = {
             "shared memory": f"{footprint.smem_bytes:,} of {gpu.smem_per_cta:,} B per CTA",
             "threads": f"{footprint.threads} per CTA",
@@ -131,15 +132,8 @@ class TacticExplorer(TacticControls):
 
     def _sweep(self, gpu: devices.Device, points: list[records.Point]) -> None:
         """Measures `points` one by one, each drawn as it comes, until done or cancelled."""
-        from ..runtime import compile_kernel
-
         try:
-            first = points[0]
-            machine = self.machine(gpu, [(first.n, first.k)])
-            tactic = self.kind.parse(first.tactic)
-            machine.compiled[first.kernel, first.tactic, first.n, first.k] = compile_kernel(
-                tactic, first.n, first.k, gpu.arch
-            )
+            machine = self.machine(gpu, [(points[0].n, points[0].k)])
             for done, point in enumerate(points, 1):
                 if self._stop.is_set():
                     return
@@ -163,11 +157,14 @@ def _machine(gpu: devices.Device, shapes: list[tuple[int, int]]):
     return Machine(gpu, shapes, secrets.randbits(32))
 
 
+def _binary(tactic: Tactic, problem: GemmProblem, gpu: devices.Device) -> tuple:
+    """What names the binary of a tactic, of its own kernel and problem."""
+    return tactic, *tactic.specialisation(problem).items(), gpu.arch
+
+
 def _row(gpu: devices.Device, point: records.Point, measurement) -> pd.DataFrame:
     """One live measurement as a row of records."""
-    from ..bench.statistics import median_interval
-
-    interval = median_interval(measurement.samples_us)
+    interval = records.interval_of(point.mode, measurement.samples_us)
     values = {field.name: getattr(point, field.name) for field in fields(point)} | {
         "campaign": "live",
         "device": gpu.name,

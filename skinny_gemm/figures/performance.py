@@ -38,6 +38,7 @@ def bandwidth(
     ceilings: Mapping[str, float],
     missing: str = "",
     theme: style.Theme = style.LIGHT,
+    title: str = "bandwidth, TB/s",
 ) -> Figure:
     """Bandwidth against M: all tactics of `kernel` faint, `tactic` bold, the best envelope, peers at best, ceilings.
 
@@ -50,7 +51,7 @@ def bandwidth(
     top = max([row.tbs for row in [*recorded, *rivals, *live]] + [*ceilings.values()], default=1.0) * 1.08
     biggest = max([32, m, *(row.m for row in rows)])
     panel = Panel(fig, 0.55, 0.85, 4.1, 2.85, theme, x=(-0.15, np.log2(biggest) + 0.15), y=(0, top))
-    panel.title("bandwidth, TB/s")
+    panel.title(title)
     ms = [2**i for i in range(int(np.log2(biggest)) + 1)]
     panel.ticks("x", np.log2(ms), ms, "M, tokens")
     step = next(s for s in (0.1, 0.2, 0.5, 1, 2, 5, 10) if top / s <= 8)
@@ -103,6 +104,7 @@ def roofline(
     memory: Mapping[str, float],
     compute: Mapping[str, float],
     theme: style.Theme = style.LIGHT,
+    title: str = "roofline, TFLOP/s",
 ) -> Figure:
     """The roofline: `memory` ceilings (label to TB/s) and `compute` ceilings (label to TFLOP/s), `tactic` at each M.
 
@@ -115,7 +117,7 @@ def roofline(
     peak, widest = max([*compute.values(), 1.0]), max([*memory.values(), 1.0])
     y = np.log10(low * widest * 0.15), np.log10(peak * 2)
     panel = Panel(fig, 0.6, 0.85, 5.6, 2.85, theme, x=(np.log10(low), np.log10(high)), y=y)
-    panel.title("roofline, TFLOP/s")
+    panel.title(title)
     xs = [1, 4, 16, 64, 256, 1024]
     panel.ticks("x", np.log10(xs), xs, "FLOP per byte")
     ys = [10.0**i for i in range(-1, 5) if y[0] <= i <= y[1]]

@@ -44,9 +44,12 @@ def smem_map(footprint: Footprint, device: Device, theme: style.Theme = style.LI
     step = 16 if device.smem_per_sm > 128 * KB else 8
     at = range(0, device.smem_per_sm // KB + 1, step)
     panel.ticks("x", at, [f"{kb} KB" if kb else "0" for kb in at], grid=False)
-    sizes = {name: size for name, _, size in footprint.regions} | {"reserved": device.smem_reserved_per_cta}
-    entries = [(f"{name} {_size(sizes[name])}", look[name]) for name in (*names, "reserved")]
-    panel.key(entries, 0.0, -0.52, 11.4 / max(len(entries), 6))
+    sizes = {name: size for name, _, size in footprint.regions if size} | {"reserved": device.smem_reserved_per_cta}
+    left = 0.0
+    for name, size in sizes.items():
+        text = f"{name} {_size(size)}"
+        panel.key([(text, look[name])], left, -0.52, 0)
+        left += 0.55 + 0.077 * len(text)  # inches: the box, a gap, and what a character is wide on average
     return fig
 
 

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from ..bench import records
 from ..device import Device
 from ..problem import GemmProblem
-from ..tactics import Tactic, tactic_type
+from ..tactics import KERNELS, Tactic, tactic_type
 from . import performance, resources
 from .export import provenance
 
@@ -69,16 +69,18 @@ class TacticView:
         """Bandwidth against M."""
         p, ours = self.problem, (self.table.kernel == self.kernel).any()
         missing = "" if ours else f"no recorded data: {self.kernel}, {p.n}x{p.k}"
-        arguments = self.table, self.kernel, records.PEERS, str(self.tactic), p.m, self._limits(), missing
-        return performance.bandwidth(*arguments)
+        arguments = self.table, self.kernel, self._rivals(), str(self.tactic), p.m, self._limits(), missing
+        title = "bytes over exposed time, TB/s" if self.mode == "exposed" else "bandwidth, TB/s"
+        return performance.bandwidth(*arguments, title=title)
 
     def roofline(self) -> Figure:
         """Roofline, the problem's intensity marked."""
         ceilings = self._ceilings()
         memory = {self._ceiling(name): ceilings[name] for name in _MEMORY if name in ceilings}
         compute = {self._ceiling(name): ceilings[name] for name in _COMPUTE if name in ceilings}
-        arguments = self.table, self.kernel, records.PEERS, str(self.tactic), self.problem, memory, compute
-        return performance.roofline(*arguments)
+        arguments = self.table, self.kernel, self._rivals(), str(self.tactic), self.problem, memory, compute
+        title = "roofline over exposed time, TFLOP/s" if self.mode == "exposed" else "roofline, TFLOP/s"
+        return performance.roofline(*arguments, title=title)
 
     def best(self) -> str:
         """The fastest recorded tactic at the problem's M; ValueError in words if none is recorded."""
@@ -125,7 +127,8 @@ class TacticView:
         c = self.campaign
         if c is None:
             p = self.problem
-            record = f"; on a GPU, record some with python -m skinny_gemm bench {self.kernel} --n {p.n} --k {p.k}"
+            bench = f"bench {self.kernel} --n {p.n} --k {p.k}" + " --modes exposed" * (self.mode == "exposed")
+            record = f"; on a GPU, record some with python -m skinny_gemm {bench}"
             return (
                 f"no recorded data for {p.n}x{p.k} on {self.device.title} ({self.mode} launches): the ceilings are the "
                 f"catalogue's{record if self._possible() else ''}{also}"
@@ -138,11 +141,12 @@ class TacticView:
 
     def _possible(self) -> bool:
         """Whether some tactic takes the weight, be it for one token."""
-        try:
-            tactic_type(self.kernel).default(GemmProblem(1, self.problem.n, self.problem.k), self.device)
-        except ValueError:
-            return False
-        return True
+        one = GemmProblem(1, self.problem.n, self.problem.k)
+        return tactic_type(self.kernel).unsupported(one, self.device) is None
+
+    def _rivals(self) -> tuple[str, ...]:
+        """What is drawn beside the kernel: peers, and the other kernels of ours."""
+        return (*records.PEERS, *(name for name in KERNELS if name != self.kernel))
 
     def _facts(self) -> dict:
         p = self.problem
@@ -187,5 +191,6 @@ def tactic_view(
     """The view of `tactic` with what was recorded for it under `data_dir` (the repository's data/ by default)."""
     if mode not in records.MODES:
         raise ValueError(f"mode is {mode!r}, but must be one of {', '.join(records.MODES)}")
+    problem = tactic_type(kernel).problem(problem)
     table = recorded(records.load(data_dir), problem.n, problem.k, device.name, mode)
     return TacticView(kernel, tactic, problem, device, mode, table, used(table, records.campaigns(data_dir)))

@@ -30,6 +30,12 @@ def main() -> None:
     tactic, swizzle, pipeline = TacticExplorer(FIXTURES), SwizzleExplorer(), PipelineExplorer()
     steps("tactic explorer, M", tactic.m, range(1, 14))
     steps("tactic explorer, stages", tactic.fields["stages"], range(2, 15))
+    tactic.model.value = None
+    tactic.n.value, tactic.k.value = 560, 7168
+    tactic.kernel.value = "ws-gemm"
+    steps("tactic explorer, ws-gemm, M", tactic.m, range(5, 65, 5))
+    for name in ("rt", "kq", "ks", "staged", "tg"):
+        steps(f"tactic explorer, ws-gemm, {name}", tactic.fields[name], tactic.fields[name].options)
     steps("swizzle explorer, lane", swizzle.lane, range(13))
     steps("pipeline explorer, time", pipeline.time, range(20, 85, 5))
 

@@ -105,9 +105,34 @@ def test_run_compiles_runs_and_checks(runner, tmp_path):
     assert runner.trouble.value == ""
     said = text(runner.facts)
     assert "the same bits" in said and "0 B spilled" in said and "sm_90a" in said
-    assert 1e-3 < runner.outcome[2].relative_error < 4e-3
-    assert "HMMA" in text(runner.sass) and "error of 256 outputs" in runner.histogram.value
+    run = runner.outcome[2]
+    assert 1e-3 < run.relative_error(*run.results) < 4e-3
+    (histogram,) = runner.histograms.children
+    assert "HMMA" in text(runner.sass) and "error of 256 outputs" in histogram.value
     assert {p.suffix for p in runner.export(tmp_path)} == {".svg", ".pdf", ".png", ".csv", ".json"}
+
+
+def test_a_front_shows_the_errors_of_both_results(runner, tmp_path):
+    runner.kernel.value = "ws-gemm"
+    runner.n.value, runner.k.value, runner.m.value = 288, 7168, 1
+    runner.default_button.click()
+    for name, value in dict(rt=1, kq=4, ks=4, staged=6, tg=8, ch=2).items():
+        runner.fields[name].value = value
+    assert all(f">{name} " in runner.smem.value for name in ("stages", "x", "receive", "red", "owner barriers"))
+    runner.run_button.click()
+    assert runner.trouble.value == ""
+    run = runner.outcome[2]
+    latent, logits = run.results
+    assert 1e-3 < run.relative_error(latent) < 4e-3 and 0 < run.relative_error(logits) < 1e-5
+    assert f"{run.relative_error(logits):.2e} of logits" in text(runner.facts) and "clusters of 4" in text(runner.facts)
+    one, other = (picture.value for picture in runner.histograms.children)
+    assert "latent: error of 224 BF16 outputs" in one and "logits: error of 56 FP32 outputs" in other
+    assert "in FP32 spacings" in other and "in BF16 spacings" in one
+    assert {p.stem.rpartition("m1")[2] for p in runner.export(tmp_path)} == {
+        "-errors-latent",
+        "-errors-logits",
+        "-smem",
+    }
 
 
 def test_run_refuses_an_illegal_tactic_in_words(runner):

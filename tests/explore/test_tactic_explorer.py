@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+import pandas
 import pytest
 
 from skinny_gemm import device, tactics
@@ -20,7 +21,7 @@ from skinny_gemm.bench import records
 from skinny_gemm.bench.machine import Measurement
 from skinny_gemm.explore import TacticExplorer, controls, shown
 from skinny_gemm.figures import performance, views
-from skinny_gemm.problem import GemmProblem
+from skinny_gemm.problem import FrontProblem, GemmProblem
 from skinny_gemm.tactics import Footprint, Tactic
 from tests.figures.reading import texts
 
@@ -131,7 +132,7 @@ def test_one_change_is_one_redraw(explorer, monkeypatch):
 
 
 def test_a_callback_that_raises_shows_its_sentence_and_where(explorer, monkeypatch):
-    def fail(*_):
+    def fail(*_, **__):
         raise RuntimeError("the <chart> broke")
 
     monkeypatch.setattr(performance, "bandwidth", fail)
@@ -165,16 +166,16 @@ def test_compile_tells_the_registers(explorer):
 
 
 class FakeMachine:
-    """Takes the place of the GPU: 20 us at every M."""
+    """Takes the place of the GPU: 20 us at every M, and 5 us more behind a producer of 5."""
 
     def __init__(self, gpu, shapes):
-        self.compiled, self.measured, self.before = {}, [], lambda: None
+        self.measured, self.before = [], lambda: None
 
     def measure(self, point):
         self.before()
-        assert (point.kernel, point.tactic, point.n, point.k) in self.compiled
         self.measured.append(point.m)
-        return Measurement([20.0] * 12, 1e-3, 51_000_000)
+        exposed = point.mode == "exposed"
+        return Measurement([10.0] * 12 + [5.0] * 12 if exposed else [20.0] * 12, 1e-3, 51_000_000)
 
 
 @pytest.fixture
@@ -198,12 +199,32 @@ def test_measure_live_appears_only_where_a_gpu_is(explorer, with_gpu):
 def test_live_points_are_drawn_and_say_so(with_gpu):
     with_gpu.m.value = 5
     with_gpu.measure().join(30)
-    assert with_gpu.trouble.value == "" and with_gpu.live.m.tolist() == [1, 2, 4, 5, 8, 16, 32]
+    assert with_gpu.trouble.value == "" and with_gpu.live.m.tolist() == [1, 2, 4, 5, 8, 16, 32], "64 are too many"
     assert with_gpu.progress.value == 7 and with_gpu.cancel_button.layout.display == "none"
     assert "hollow: measured live" in with_gpu.bandwidth.value and "7 measured live" in text(with_gpu.status)
     assert with_gpu.view.provenance()["source"] == "live"
     with_gpu.k.value = 256
     assert "measured live" not in with_gpu.bandwidth.value
+
+
+def test_exposed_points_state_the_difference(with_gpu):
+    with_gpu.mode.value = "exposed"
+    with_gpu.measure().join(30)
+    assert set(with_gpu.live.median_us) == {5.0} and set(with_gpu.live["mode"]) == {"exposed"}
+    assert ">bytes over exposed time, TB/s<" in with_gpu.bandwidth.value
+    assert ">roofline over exposed time, TFLOP/s<" in with_gpu.roofline.value
+    with_gpu.mode.value = "chained"
+    assert "hollow" not in with_gpu.bandwidth.value, "modes are never mixed"
+    assert ">bandwidth, TB/s<" in with_gpu.bandwidth.value
+
+
+def test_a_front_is_measured_live_up_to_64_tokens(with_gpu):
+    with_gpu.kernel.value = "ws-gemm"
+    with_gpu.n.value, with_gpu.k.value = 288, 7168
+    with_gpu.default_button.click()
+    with_gpu.measure().join(30)
+    legal = [m for m in (1, 2, 4, 8, 16, 32, 64) if with_gpu.tactic.why_not(GemmProblem(m, 288, 7168), H200) is None]
+    assert with_gpu.trouble.value == "" and with_gpu.live.m.tolist() == legal and max(legal) > 8
 
 
 def test_a_cancelled_sweep_keeps_what_it_measured(with_gpu, monkeypatch):
@@ -258,13 +279,12 @@ class Another(Tactic):
 def test_a_second_kernel_appears_by_its_registry_entry_alone(monkeypatch):
     monkeypatch.setitem(tactics.KERNELS, "another", Another)
     explorer = TacticExplorer(FIXTURES)
-    assert explorer.kernel.options == ("warp-splitk", "another")
+    assert explorer.kernel.options == ("warp-splitk", "ws-gemm", "another")
     explorer.kernel.value = "another"
     assert {name: control.options for name, control in explorer.fields.items()} == {
         "width": (1, 2),
         "depth": tuple(range(1, 9)),
     }
-    explorer.default_button.click()
     assert explorer.tactic == Another(1, 3) and "tile 4 KB" in explorer.smem.value
     explorer.fields["width"].value = 2
     explorer.fields["depth"].value = 2
@@ -272,6 +292,39 @@ def test_a_second_kernel_appears_by_its_registry_entry_alone(monkeypatch):
     assert "no recorded data: another" in explorer.bandwidth.value
     explorer.kernel.value = "warp-splitk"
     assert set(explorer.fields) == {"output_tile", "token_tile", "k_tile", "stages", "b_loader_warps"}
+
+
+def test_the_front_kernel_has_six_fields_and_takes_64_tokens(explorer):
+    explorer.model.value = None
+    explorer.n.value, explorer.k.value = 560, 7168
+    explorer.kernel.value = "ws-gemm"
+    kind = tactics.KERNELS["ws-gemm"]
+    assert isinstance(explorer.problem, FrontProblem) and explorer.problem.valid == 112
+    assert explorer.tactic == kind.default(explorer.problem, H200), "a new kernel starts at its default"
+    for m in (1, 9, 64):
+        explorer.m.value = m
+        legal = kind.choices(explorer.problem, H200)
+        assert {name: control.options for name, control in explorer.fields.items()} == legal and len(legal) == 6
+    explorer.default_button.click()
+    assert "OK" in text(explorer.verdict) and explorer.m.max == 64
+    explorer.fields["tg"].value = 8
+    explorer.fields["ks"].value = 1
+    said = text(explorer.verdict)
+    assert "Not possible" in said and explorer.tactic.why_not(explorer.problem, H200) in said and explorer.smem.hidden
+    assert "no recorded data: ws-gemm, 560x7168" in explorer.bandwidth.value
+
+
+def test_the_other_kernel_is_drawn_beside_the_chosen_one(explorer):
+    """A campaign of a front measures warp split-K beside it, which is then a rival like the peers."""
+    table = explorer.view.table
+    front = table[table.kernel == "warp-splitk"].assign(kernel="ws-gemm", tactic="1,1,16,0,0,1")
+    from dataclasses import replace
+
+    both = replace(explorer.view, table=pandas.concat([table, front]))
+    assert {"selected", "best tactic", "cublas", "ws-gemm"} <= set(texts(both.bandwidth()))
+    turned = replace(both, kernel="ws-gemm", tactic=tactics.KERNELS["ws-gemm"].parse("1,1,16,0,0,1"))
+    assert {"selected", "cublas", "warp-splitk"} <= set(texts(turned.bandwidth())) & set(texts(turned.roofline()))
+    assert turned.best() == "1,1,16,0,0,1" and both.best() != turned.best()
 
 
 def test_a_kernel_that_cannot_be_made_is_told_and_leaves_the_controls(monkeypatch):

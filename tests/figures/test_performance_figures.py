@@ -102,6 +102,25 @@ def test_the_shared_memory_map_adds_up(text):
     assert "A 8 KB" in said or "A 32 KB" in said
 
 
+def test_regions_that_hold_nothing_are_not_named():
+    tactic = tactics.KERNELS["ws-gemm"].parse("1,4,4,0,8,1")
+    footprint = tactic.footprint(GemmProblem(8, 560, 7168), H200)
+    said = texts(resources.smem_map(footprint, H200))
+    assert dict((name, size) for name, _, size in footprint.regions)["stages"] == 0
+    assert not any(t.startswith("stages") for t in said) and any(t.startswith("receive ") for t in said)
+
+
+def test_errors_of_fp32_are_counted_in_its_own_spacings():
+    reference = np.full(1000, 3.0)
+    distance = np.linspace(-11, 11, 1000)
+    table = errors.error_table(reference + distance * 2.0**-22, reference, "f32")
+    assert table.high.iloc[-1] == 16 and table["count"].sum() == 1000
+    assert table["count"][table.low < -11.5].sum() == 0
+    said = texts(errors.error_histogram(table, 2e-7, "f32", "logits"))
+    assert "logits: error of 1,000 FP32 outputs against FP64; relative Frobenius error 2.00e-07" in said
+    assert "≤ -16" in said and any("in FP32 spacings" in t for t in said)
+
+
 def test_errors_are_counted_in_spacings_of_bf16():
     reference = np.array([1.0, -4.0, 3.0, 100.0])
     spacing = np.array([1, 4, 2, 64]) / 128

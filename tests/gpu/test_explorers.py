@@ -13,7 +13,8 @@ def test_run_live(gpu):
     explorer = RunExplorer()
     assert explorer.backend.value == "cuda"
     explorer.run()
-    assert explorer.outcome[2].backend == "cuda" and explorer.outcome[2].relative_error < 4e-3
+    run = explorer.outcome[2]
+    assert run.backend == "cuda" and run.relative_error(*run.results) < 4e-3
     assert "the same bits" in explorer.facts.value
     assert explorer.outcome[3]["source"] == "live" and explorer.outcome[3]["device"]
 
