@@ -1,0 +1,216 @@
+"""The mailbox, event by event: virtual ranks publish and consumers gather in the interpreter; and ways to break it."""
+
+import html
+import re
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import ipywidgets as widgets
+import numpy as np
+
+from ..figures import mailbox as figures
+from ..figures.export import provenance
+from ..layouts import mailbox as layout
+from ..problem import FrontProblem
+from ..tactics import WsGemmTactic
+from .base import Explorer, Picture, dropdown, slider, source_of, toggles
+
+TACTIC = WsGemmTactic(rt=1, kq=2, ks=1, staged=0, tg=0, ch=1)
+K, SHARD, VALID = 64, 16, 8  #: of a rank: two fragments of latent and two of logits
+STEPS = 3
+BREAKS = ("nothing", "rank 1 never publishes", "no sanitising", "rank 1 publishes twice")
+QUIET = 8  #: latent columns of rank 1 whose sums round to -0.0
+
+
+@dataclass(frozen=True)
+class Event:
+    """What happened, and every mailbox's bits (uint16 `[2, tokens, width]`) after it; `error` is what was raised."""
+
+    text: str
+    bits: tuple[np.ndarray, ...]
+    error: str | None = None
+
+
+def front_of(ranks: int, m: int) -> FrontProblem:
+    """A front small enough to see every fragment of."""
+    return FrontProblem.sharded(m, K, SHARD * ranks, VALID * ranks, ranks)
+
+
+@lru_cache(maxsize=32)
+def events(ranks: int, m: int, transport: str, broken: str) -> tuple[Event, ...]:
+    """Runs three steps and notes the mailboxes after every event. `broken`: one of `BREAKS`.
+
+    A local mailbox has one consumer. Of peers, each rank publishes the next step as soon as it has collected this one.
+    """
+    import torch
+
+    from ..runtime import Mailbox, MissingPublisher, PreparedWsGemm
+
+    front = front_of(ranks, m)
+    generator = torch.Generator().manual_seed(0)
+    xs = [(torch.rand(m, K, generator=generator) * 2.0**-8).bfloat16() for _ in range(STEPS)]
+    router, down = (torch.randn(n, K, generator=generator).bfloat16() for n in (front.experts, front.latent))
+    down[SHARD : SHARD + QUIET] = -(2.0**-133)  # the smallest BF16: sums of x times that are tiny, and negative
+    mailbox = getattr(Mailbox, transport)(front, capacity=m)
+    prepared = [
+        PreparedWsGemm(PreparedWsGemm.pack(router, down, front, rank), front, {m: TACTIC}, mailbox)
+        for rank in range(ranks)
+    ]
+    if broken == "no sanitising":
+        for publisher in prepared:
+            publisher._compiled[m] = unsanitised(publisher._compiled[m])
+    happened = []
+
+    def note(text: str, error: Exception | None = None) -> None:
+        bits = tuple(box.view(torch.int16).numpy().view(np.uint16).copy() for box in mailbox.boxes)
+        happened.append(Event(text, bits, str(error) if error else None))
+
+    def publish(rank: int) -> None:
+        step = mailbox.step(rank)
+        if step == STEPS or (broken == "rank 1 never publishes" and rank == 1):
+            return
+        for again in range(2 if broken == "rank 1 publishes twice" and rank == 1 and step == 0 else 1):
+            try:
+                prepared[rank].run(xs[step], rank)
+                note(f"rank {rank} publishes step {step} into buffer {step % 2}")
+            except ValueError as error:
+                note(f"rank {rank} publishes step {step} {'again' if again else ''}", error)
+
+    def collect(rank: int) -> None:
+        step = mailbox.step(rank)
+        latent, logits = mailbox.collect(rank)
+        whose = "" if transport == "local" else f" of rank {rank}"
+        note(
+            f"collect{whose}, step {step}: relative error {error_of(latent, xs[step], down):.1e} of the latent, "
+            f"{error_of(logits, xs[step], router):.1e} of the logits; buffer {step % 2} is empty again"
+        )
+
+    note("everything is empty")
+    try:
+        for rank in range(ranks):
+            publish(rank)
+        for _ in range(STEPS):
+            for rank in range(len(mailbox.boxes)):
+                collect(rank)
+                if transport != "local":
+                    publish(rank)
+            if transport == "local":
+                for rank in range(ranks):
+                    publish(rank)
+    except MissingPublisher as error:
+        note("collect gives up", error)
+        mailbox.reset()
+        note("reset empties both buffers and begins at step 0")
+    return tuple(happened)
+
+
+def unsanitised(compiled):
+    """The publisher without its rule that no published word may be the sentinel: a mutant, by editing its PTX."""
+    ptx = re.sub(r"selp\.b32 (\S+), 0, (\S+), same", r"mov.b32 \1, \2", compiled.ptx)
+    return replace(compiled, ptx=ptx)
+
+
+def error_of(got, x, weight) -> float:
+    """Relative Frobenius error of `got` `[M, N]` against x `[M, K]` @ weight `[N, K]`^T in FP64."""
+    expected = x.double() @ weight.double().T
+    return float((got.double() - expected).norm() / expected.norm())
+
+
+class MailboxExplorer(Explorer):
+    """Ranks publish one by one, consumers collect: step through the events, look at any fragment, break it."""
+
+    def __init__(self):
+        self.ranks = toggles("ranks", [2, 4, 8], 4)
+        self.m = slider("M", 1, 4, 2, "200px")
+        self.transport = toggles("transport", ["local", "peers", "multicast"], "local")
+        self.broken = dropdown("break it:", BREAKS, BREAKS[0])
+        self.event = slider("event", 0, 99, 3, "460px")
+        self.back = widgets.Button(description="◀ Back", tooltip="to the event before")
+        self.forward = widgets.Button(description="Forward ▶", tooltip="to the next event")
+        self.back.on_click(lambda _: self.guard(lambda: self.go(-1)))
+        self.forward.on_click(lambda _: self.guard(lambda: self.go(+1)))
+        self.box = slider("mailbox of rank", 0, 1, 0, "260px")
+        self.token = slider("token", 0, 1, 0, "200px")
+        self.fragment = slider("fragment", 0, 99, 2, "340px")
+        self.told, self.picture, self.words, self.source = (
+            widgets.HTML(), Picture(), widgets.HTML(), widgets.HTML()
+        )  # fmt: skip
+        rows = [
+            (self.ranks, self.m, self.transport, self.broken),
+            (self.event, self.back, self.forward, self.box),
+            (self.token, self.fragment),
+        ]
+        super().__init__(rows, [self.told, self.picture, self.words, self.source])
+
+    @property
+    def front(self) -> FrontProblem:
+        return front_of(self.ranks.value, self.m.value)
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        return events(self.ranks.value, self.m.value, self.transport.value, self.broken.value)
+
+    def go(self, direction: int) -> None:
+        """One event on or back."""
+        self.event.value = min(max(self.event.value + direction, 0), self.event.max)
+
+    def table(self):
+        """Every fragment (`figures.mailbox.state_table`) of the chosen mailbox after the chosen event."""
+        return figures.state_table(self.events[self.event.value].bits[self.box.value], self.front)
+
+    def draw(self) -> None:
+        happened, front = self.events, self.front
+        with self.quietly():
+            self.event.max = len(happened) - 1
+            self.token.max = self.m.value - 1
+            self.token.layout.display = "none" if self.m.value == 1 else ""
+            self.fragment.max = layout.fragments(front.width) - 1
+            self.box.max = len(happened[0].bits) - 1
+            self.box.layout.display = "none" if self.transport.value == "local" else ""
+        event = happened[self.event.value]
+        self.told.value = f"event {self.event.value} of {self.event.max}: {html.escape(event.text)}"
+        if event.error:
+            mark = "border-left:4px solid #d55e00;padding:2px 10px"
+            self.told.value += f'<div style="{mark}"><b>{html.escape(event.error)}</b></div>'
+        table = self.table()
+        self.picture.show([control.value for control in self.controls], self._figure, self._facts())
+        chosen = table[(table.token == self.token.value) & (table.fragment == self.fragment.value)]
+        self.words.value = "<br>".join(html.escape(figures.fragment_sentence(row)) for row in chosen.itertuples())
+        self.source.value = source_of(layout.latent_column, layout.logit_column, layout.publisher, layout.offset)
+
+    def figures(self):
+        name = self.broken.value.replace(" ", "-")
+        stem = f"mailbox-{self.ranks.value}x{self.m.value}-{self.transport.value}-{name}-event{self.event.value}"
+        if self.transport.value != "local":
+            stem += f"-rank{self.box.value}"
+        return {stem: (self._figure(), self.table().assign(words=self.table().words.map(_hexadecimal)), self._facts())}
+
+    def _facts(self) -> dict:
+        front = self.front
+        return provenance(
+            "interpreter",
+            kernel=TACTIC.kernel,
+            tactic=str(TACTIC),
+            **dict(n=front.n, k=front.k, m=front.m, ranks=front.ranks),
+            transport=self.transport.value,
+            broken=self.broken.value,
+            event=self.event.value,
+            mailbox=self.box.value,
+            fragment=self.fragment.value,
+            token=self.token.value,
+        )
+
+    def _figure(self):
+        table = self.table()
+        titles = []
+        for buffer, rows in table.groupby("buffer"):
+            whole = rows.groupby("rank").state.agg(lambda states: (states == "published").all())
+            there = ", ".join(str(rank) for rank in whole.index[whole])
+            ranks = "rank" if whole.sum() == 1 else "ranks"
+            held = f"{ranks} {there} published" if there else "nobody has published all of its part"
+            titles.append(f"buffer {buffer}: {held}" if (rows.state != "empty").any() else f"buffer {buffer}: empty")
+        return figures.mailbox_view(table, tuple(titles), self.token.value, self.fragment.value)
+
+
+def _hexadecimal(words) -> str:
+    return " ".join(f"{int(word):08x}" for word in words)
