@@ -57,6 +57,9 @@ def error_histogram(
     values = np.arange(0, top, max(step, 1))
     panel.ticks("y", values, [f"{int(v):,}" for v in values])
     panel.frame()
-    inside = table[(table.low >= -0.5) & (table.high <= 0.5)]["count"].sum() / max(total, 1)
-    panel.note(0.5, 0.92, f"shaded: rounding alone, {100 * inside:.1f} % of outputs")
+    note = "shaded: rounding alone"
+    if limit == LIMIT:  # else no bin ends where the band does
+        inside = table[(table.low >= -0.5) & (table.high <= 0.5)]["count"].sum() / max(total, 1)
+        note += f", {100 * inside:.1f} % of outputs"
+    panel.note(0.5, 0.92, note)
     return fig

@@ -118,6 +118,7 @@ def test_errors_of_fp32_are_counted_in_its_own_spacings():
     assert table["count"][table.low < -11.5].sum() == 0
     said = texts(errors.error_histogram(table, 2e-7, "f32", "logits"))
     assert "logits: error of 1,000 FP32 outputs against FP64; relative Frobenius error 2.00e-07" in said
+    assert "shaded: rounding alone" in said, "a share of it would be a guess"
     assert "≤ -16" in said and any("in FP32 spacings" in t for t in said)
 
 
