@@ -22,24 +22,18 @@ PARAMETERS = (
     Parameter("status", "pointer", written=True, dtype="Int32", alignment=4),  # [M]; the host keeps it zero
     Parameter("timeout_ns", "i64"),
 )
-THREADS = 96  #: of a CTA: divides the 672 fragments of a row of Kimi K3, and spreads one token over 7 SMs
 
 
 def build(latent: int, experts: int, pdl: bool) -> "Collect":
-    """The consumer for rows of `latent` BF16 and `experts` FP32; it takes any M, its grid is `grid(m, ...)`."""
+    """The consumer for rows of `latent` BF16 and `experts` FP32, and for any M: the grid is `mail.collect_grid`."""
     return Collect(latent, experts, pdl)
-
-
-def grid(m: int, latent: int, experts: int) -> tuple[int, int, int]:
-    """CTAs that collect M tokens."""
-    return -(-mail.fragments(latent + 2 * experts) // THREADS), m, 1
 
 
 class Collect:
     """The kernel for one width of the mailbox; `pdl` compiles programmatic dependent launch in or out."""
 
     parameters = PARAMETERS
-    block, cluster, smem_bytes = (THREADS, 1, 1), (1, 1, 1), 0
+    block, cluster, smem_bytes = (mail.COLLECT_THREADS, 1, 1), (1, 1, 1), 0
 
     def __init__(self, latent: int, experts: int, pdl: bool):
         self.latent, self.experts, self.pdl = latent, experts, pdl
@@ -50,7 +44,7 @@ class Collect:
         self, mailbox: cute.Pointer, latent: cute.Pointer, logits: cute.Pointer, status: cute.Pointer, timeout_ns: Int64
     ):
         self.kernel(mailbox, latent, logits, status, timeout_ns).launch(
-            grid=grid(1, self.latent, self.experts), block=self.block, use_pdl=self.pdl
+            grid=mail.collect_grid(1, self.width), block=self.block, use_pdl=self.pdl
         )
 
     @cute.kernel
@@ -63,7 +57,7 @@ class Collect:
             cute.arch.griddepcontrol_wait()
         thread, _, _ = cute.arch.thread_idx()
         chunk, token, _ = cute.arch.block_idx()
-        fragment = chunk * THREADS + thread
+        fragment = chunk * mail.COLLECT_THREADS + thread
         if fragment < mail.fragments(self.width):
             column = fragment * (mail.FRAGMENT_BYTES // 2)
             source = mailbox.toint() + Int64(mail.offset(0, token, column, 0, self.width))

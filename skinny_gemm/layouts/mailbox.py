@@ -13,6 +13,7 @@ BF16_SENTINEL = 0x8000  #: -0.0; an unpublished latent word is two of them
 LATENT_SENTINEL = 0x80008000  #: a 32-bit word of the latent part that holds nothing yet
 LOGIT_SENTINEL = 0x80000000  #: FP32 -0.0
 FRAGMENT_BYTES = 16  #: what one store publishes and one poll reads
+COLLECT_THREADS = 96  #: of a consumer's CTA: Kimi K3's row of 672 fragments makes 7 whole CTAs
 
 
 def latent_column(rank, shard, column):
@@ -38,6 +39,11 @@ def publisher(column, latent, shard, valid):
 def fragments(width):
     """16-byte fragments of a row of `width` BF16 columns."""
     return 2 * width // FRAGMENT_BYTES
+
+
+def collect_grid(tokens, width):
+    """CTAs of the consumer, along x, y and z: a thread per fragment of a row, a row of CTAs per token."""
+    return -(-fragments(width) // COLLECT_THREADS), tokens, 1
 
 
 def empty(tokens, latent, experts):

@@ -21,6 +21,7 @@ from .compile import compile_collect
 from .gemm import _overlap
 
 BUFFERS = 2
+MAX_PEERS = 16  #: mailboxes that are parameters of one kernel
 ALIGNMENT = 16  #: bytes, of a mailbox: what one store publishes
 TIMEOUT_S = 1.0
 
@@ -92,8 +93,6 @@ class Mailbox:
         `boxes`: a tensor from `allocate` per rank, at most 16; or None for new ones, all on `device` (virtual ranks).
         A rank publishes from the device of its own mailbox.
         """
-        from ..kernels.ws_gemm import MAX_PEERS
-
         front = unshaped(front)
         if front.ranks > MAX_PEERS:
             raise ValueError(
@@ -220,10 +219,8 @@ class Mailbox:
         front = self.front
         latent = torch.empty((m, front.latent), dtype=torch.bfloat16, device=box.device)
         logits = torch.empty((m, front.experts), dtype=torch.float32, device=box.device)
-        from ..kernels.collect import grid
-
         arguments = LaunchArguments(
-            grid(m, front.latent, front.experts),
+            layout.collect_grid(m, front.width),
             (
                 box[step.number % BUFFERS],
                 latent,
