@@ -122,8 +122,9 @@ class WsGemm:
         source = weight.toint() + (Int64(row) * p.k + column) * 2
         halves = (0, 8 * p.k * 2)  # bytes to weight rows g and g + 8
         policy = ptx.evict_first_policy()
+        stages = ptx.vector_register(smem + self.smem["stages"], lane) if t.staged else None
         self.stages = [
-            [smem + self.smem["stages"] + layout.stage_offset(warp, block, half, lane, t.staged) for half in (0, 1)]
+            [stages + layout.stage_offset(warp, block, half, lane, t.staged) for half in (0, 1)]
             for block in range(t.staged)
         ]
         for block, stage in enumerate(self.stages):

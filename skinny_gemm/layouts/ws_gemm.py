@@ -150,22 +150,23 @@ def smem_regions(m, k, rt, kq, ks, staged, tg):
     """The CTA's shared memory in allocation order: [(name, byte offset, bytes)], each a multiple of 8 bytes.
 
     stages: staged weights. x, receive, group and owner barriers: the settle pipeline only. parts: the warps' sums, of
-    a single pass only. red: one block a warp.
+    a single pass only. red: one block for each warp that settles.
     """
     warps = rt * kq
     blocks = token_tiles(m) * rt
+    settling = min(warps, slots(blocks, ks))
     sizes = [("stages", warps * staged * 2 * FRAGMENT_BYTES)]
     if tg:
         owned = slots(blocks, ks)
         sizes += [
             ("x", MMA_N * token_tiles(m) * x_pitch(k // ks)),
             ("receive", owned * ks * kq * FRAGMENT_BYTES),
-            ("red", warps * FRAGMENT_BYTES),
+            ("red", settling * FRAGMENT_BYTES),
             ("group barriers", 8 * groups(m, tg)),
             ("owner barriers", 8 * owned),
         ]
     else:
-        sizes += [("parts", blocks * kq * FRAGMENT_BYTES), ("red", warps * FRAGMENT_BYTES)]
+        sizes += [("parts", blocks * kq * FRAGMENT_BYTES), ("red", settling * FRAGMENT_BYTES)]
     regions, offset = [], 0
     for name, size in sizes:
         regions.append((name, offset, size))
