@@ -1,4 +1,4 @@
-"""The MoE front on a GPU: virtual ranks, both buffers, a missing publisher, CUDA graphs; several GPUs where there are."""
+"""The MoE front on a GPU: virtual ranks, both buffers, a missing publisher, CUDA graphs; two GPUs where there are."""
 
 import time
 from dataclasses import replace
@@ -46,7 +46,7 @@ def test_kimi_k3_over_virtual_ranks(ranks, m, transport):
 
 @pytest.mark.parametrize("tactic", TACTICS, ids=str)
 def test_many_steps_without_a_pause(normal, weights, tactic):
-    """Each launch follows the last by programmatic dependent launch, over both buffers, and nothing waits on the host."""
+    """Each launch follows the last by programmatic dependent launch; the host waits for none of them."""
     ms = (1, 7, 8, 17)
     mailbox = Mailbox.peers(FRONT, device="cuda")
     prepared = prepare(weights, mailbox, ms, tactic)
