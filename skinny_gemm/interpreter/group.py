@@ -424,8 +424,8 @@ class Group(Place):
 
     def warp_sync(self, mask):
         """`bar.warp.sync`: lanes run in step anyway, but only this orders what they did for one another."""
-        if self.machine.races and mask is None:
-            self.machine.races.synchronized(self)
+        if self.machine.races:
+            self.machine.races.synchronized(self, mask)
 
     def bar_arrive(self, index, number, count, mask):
         self.machine.changed()

@@ -16,9 +16,9 @@ from another CTA, nor does an arrival at another CTA's mbarrier say anything wit
 mbarrier are memory too: its initialisation must be ordered before every use. A CTA must not exit before what others do
 to its shared memory is ordered before the exit of one of its warps.
 
-Lanes of one warp run in step and are not checked against each other. But what one lane releases at a barrier covers the
-accesses of the others only up to the warp's last `bar.warp.sync`: an elected lane must not free a stage that the others
-may still be reading.
+Lanes of one warp run in step here, but on a GPU only `bar.warp.sync` orders them: what lanes exchange through a word
+of shared memory needs one in between, and what one lane releases at a barrier covers the accesses of the others only
+up to the last one. An elected lane must not free a stage that the others may still be reading.
 
 All clusters run the same program, so a few of them stand for all.
 """
@@ -64,6 +64,8 @@ class Races:
         self.write_index = np.zeros(n * self.cells, np.int32)
         self.read_time = np.zeros((n * self.cells, self.warps), np.int32)  # by warps of the CTA itself
         self.read_index = np.zeros((n * self.cells, self.warps), np.int32)
+        self.write_lanes = np.zeros(n * self.cells, np.uint32)  # bits of the lanes of the last access of a kind
+        self.read_lanes = np.zeros((n * self.cells, self.warps), np.uint32)
         self.remote_reads = [[] for _ in range(n)]  # of each CTA: (cells, column, time, index)
         self.touched = {}  # (q, column of another CTA's warp or of a transfer) -> (latest time, index)
         self.left = np.zeros((n, self.transfers), np.int32)  # what the exited warps of each CTA knew
@@ -94,37 +96,49 @@ class Races:
         offsets in each thread's own CTA, or in those of `rows`. Without `record` it is yet to happen."""
         here, q = self.at(place)
         for i, w in enumerate(place.warps.tolist() if here.size else ()):
-            cells, near = self.cells_of(here, q, i, addresses, width, mask, rows)
+            cells, near, lanes = self.cells_of(here, q, i, addresses, width, mask, rows)
             agents = near * self.warps + w
             if record:
                 self.lanes[q * self.warps + w] |= active_lanes(here, i, mask)
             far = rows is not None and cells // self.cells != near
             if far is not False and far.any():
                 self.reach(index, cells[far], agents[far], write, record)
-            self.check(index, cells, agents, self.clock, write, self.column[agents])
+            column = self.column[agents]
+            self.check(index, cells, agents, self.clock, write, column)
+            self.check_lanes(index, cells, w, agents, column, lanes, write)
             if not record:
                 continue
-            time = self.clock[agents, self.column[agents]]
+            time = self.clock[agents, column]
             if write:
-                self.wrote(cells, self.column[agents], time, index)
-            elif rows is None:
-                self.read_time[cells, w] = time
-                self.read_index[cells, w] = index
-            else:
-                self.read_time[cells[~far], w] = time[~far]
-                self.read_index[cells[~far], w] = index
+                self.wrote(cells, column, time, index, lanes)
+                continue
+            if rows is not None:
+                cells, lanes, time, agents, column = (a[~far] for a in (cells, lanes, time, agents, column))
+            known = self.read_time[cells, w] <= self.common[agents, column]
+            self.read_lanes[cells[known], w] = 0
+            np.bitwise_or.at(self.read_lanes, (cells, w), lanes)
+            self.read_time[cells, w] = time
+            self.read_index[cells, w] = index
 
     def cells_of(self, here, q, i, addresses, width, mask, rows=None):
-        """(cells that warp number `i` of a place touches, index of the CTA of the warp that touches each)."""
-        part = pick(addresses, here, i).astype(np.int64) // WORD
+        """What warp number `i` of a place touches: (cells, index of the CTA whose warp it is, bits of the lanes)."""
         to = q[:, None] if rows is None else self.row[pick(rows, here, i)]
-        part, near = np.broadcast_arrays(part + to * self.cells, q[:, None])
+        cells = pick(addresses, here, i).astype(np.int64) // WORD + to * self.cells
+        near = np.broadcast_to(q[:, None], cells.shape)
+        # One address for all lanes is an access by each of them, and so, in effect, is one of less than a word.
+        lanes = LANE_BITS[: cells.shape[1]] if cells.shape[1] > 1 and width >= WORD else ALL_LANES
+        lanes = np.broadcast_to(lanes, cells.shape)
         if mask is not None:
             keep = pick(mask, here, i)
-            part, near, keep = np.broadcast_arrays(part, near, keep)
-            part, near = part[keep], near[keep]
+            if keep.shape[1] > 1 and width >= WORD:
+                lanes = LANE_BITS
+            cells, near, lanes, keep = np.broadcast_arrays(cells, near, lanes, keep)
+            cells, near, lanes = cells[keep], near[keep], lanes[keep]
         words = max(width // WORD, 1)
-        return (part[..., None] + np.arange(words)).reshape(-1), np.repeat(near.reshape(-1), words)
+        cells, near, lanes = cells.reshape(-1), near.reshape(-1), lanes.reshape(-1)
+        if words == 1:
+            return cells, near, lanes
+        return (cells[:, None] + np.arange(words)).reshape(-1), np.repeat(near, words), np.repeat(lanes, words)
 
     def reach(self, index, cells, agents, write, record):
         """Warps access other CTAs' shared memory: these must have started, and must not exit before."""
@@ -163,28 +177,46 @@ class Races:
                     if cells[i] in read:
                         self.report(index, cells[i], columns[i], write, reading, column, False)
 
-    def wrote(self, cells, column, time, index):
+    def check_lanes(self, index, cells, w, agents, column, lanes, write):
+        """Raises if other lanes of the same warp have accessed `cells` since its last synchronisation."""
+        last = self.write_agent[cells]
+        bad = (self.write_time[cells] > self.common[agents, last]) & (self.write_lanes[cells] & lanes == 0)
+        bad &= (last < self.starts) & (last % self.own == column)
+        if bad.any():
+            i = int(np.flatnonzero(bad)[0])
+            self.report(index, cells[i], column[i], write, self.write_index[cells[i]], last[i], True, True)
+        if write:
+            near = cells // self.cells == agents // self.warps
+            bad = near & (self.read_time[cells, w] > self.common[agents, column])
+            bad &= (self.read_lanes[cells, w] & ~lanes) != 0
+            if bad.any():
+                i = int(np.flatnonzero(bad)[0])
+                self.report(index, cells[i], column[i], write, self.read_index[cells[i], w], column[i], False, True)
+
+    def wrote(self, cells, column, time, index, lanes=ALL_LANES):
         self.write_agent[cells] = column
         self.write_time[cells] = time
         self.write_index[cells] = index
+        self.write_lanes[cells] = lanes
 
-    def report(self, index, cell, column, write, other, other_column, other_writes):
+    def report(self, index, cell, column, write, other, other_column, other_writes, lanes=False):
         raise RaceError(
             f"Race on shared address {int(cell) % self.cells * WORD - SHARED_BASE} of CTA "
             f"{self.cta(cell // self.cells)}: {self.side(other, other_column, other_writes)} and "
-            f"{self.side(index, column, write)}, and nothing orders the two."
+            f"{'another lane of the same warp' if lanes else ''}{self.side(index, column, write, lanes)}, and "
+            f"{'no bar.warp.sync' if lanes else 'nothing'} orders the two."
         )
 
     def cta(self, q):
         return self.machine.cta_of(self.rows[q])
 
-    def side(self, index, column, writes) -> str:
-        """Who does what, in words."""
+    def side(self, index, column, writes, anonymous=False) -> str:
+        """Who does what, in words; just what if `anonymous`."""
         ins, column = self.machine.code[index], int(column)
         kind, column = divmod(column, self.own) if column < self.starts else (3, 0)
         rank, w = divmod(column, self.warps)
         warp = f"warp {w}" + (f" of CTA rank {rank}" if self.size > 1 else "")
-        who = (warp, f"an unfinished copy of {warp}", warp, "an unfinished transfer")[kind]
+        who = "" if anonymous else (warp, f"an unfinished copy of {warp}", warp, "an unfinished transfer")[kind]
         return f"{who} {'writes' if writes else 'reads'} in {ins.text!r} (PTX line {ins.line})"
 
     # Copies and transfers
@@ -205,11 +237,11 @@ class Races:
             at, clock, ticks = copy.issued
             clock = self.widened(clock)
             for i, w in enumerate(place.warps.tolist()):
-                cells, near = self.cells_of(here, q, i, copy.dst, copy.size, copy.mask)
+                cells, near, lanes = self.cells_of(here, q, i, copy.dst, copy.size, copy.mask)
                 agents = near * self.warps + w
                 column = self.own + self.column[agents]
                 self.check(copy.index, cells, at[agents], clock, True, column)
-                self.wrote(cells, column, ticks[at[agents]], copy.index)
+                self.wrote(cells, column, ticks[at[agents]], copy.index, lanes)
 
     def tick(self, place):
         """The copies that a place has issued so far form a group; returns the ticks."""
@@ -279,11 +311,11 @@ class Races:
         """Warps have initialised mbarriers."""
         here, q = self.at(place)
         for i, w in enumerate(place.warps.tolist() if here.size else ()):
-            cells, near = self.cells_of(here, q, i, addresses, 8, mask)
+            cells, near, lanes = self.cells_of(here, q, i, addresses, 8, mask)
             agents = near * self.warps + w
             self.check(index, cells, agents, self.clock, True, self.column[agents])
             column = 2 * self.own + self.column[agents]
-            self.wrote(cells, column, self.clock[agents, column], index)
+            self.wrote(cells, column, self.clock[agents, column], index, lanes)
 
     def known(self, place, here, q, i, mask):
         """(indices into `here`, agents with an active lane, what each may release) of warp number `i` of a place."""
@@ -317,9 +349,14 @@ class Races:
                     joined[level, to] = np.maximum(joined[level, to], known)
             self.advance(agents)
 
-    def synchronized(self, place):
-        """The lanes of each warp of a place have met: each of them may now release what all have done."""
+    def synchronized(self, place, mask=None):
+        """The lanes of each warp of a place, of those whose lanes are all in `mask`, have met: each of them may now
+        release what all have done."""
         agents = self.agents(place)
+        if mask is not None:
+            here, q = self.at(place)
+            whole = np.broadcast_to(mask.all(axis=2), (len(place.rows), len(place.warps)))[here]
+            agents = agents[whole.reshape(-1)]
         self.common[agents] = self.clock[agents]
         self.advance(agents)
         self.lanes[agents] = 0
