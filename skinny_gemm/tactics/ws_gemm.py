@@ -211,28 +211,29 @@ class WsGemmTactic(Tactic):
             tactic = cls.parse(text)
             if problem.m <= most and tactic.why_not(problem, device) is None:
                 return tactic
-        tactics = (
-            cls(*cut, staged[0], tg, ch)
-            for cut in _searched(problem)
-            for tg, ch, staged in _runs(cls, problem, device, *cut)
-        )
-        return min(tactics, key=lambda tactic: tactic._preference(problem))
+        # Groups of half of the tokens, so that one half settles while the other is multiplied.
+        tokens = MMA_N << max(0, (layout.token_tiles(problem.m) - 1).bit_length() - 1)
+        for tg in (tokens, 0, None):  # None: whatever there is
+            tactics = [
+                cls(*cut, staged[0], *tg_ch)
+                for cut in _searched(problem)
+                for *tg_ch, staged in _runs(cls, problem, device, *cut, tg)
+            ]
+            if tactics:
+                return min(tactics, key=lambda tactic: tactic._preference(problem))
 
     def _preference(self, problem: GemmProblem) -> tuple:
         """Smaller is better: what the fastest tactics on H200 have in common, the strongest first.
 
-        A cluster with groups of half of the tokens, so that one half settles while the other is multiplied; K parts of
-        about 15 blocks, all in registers; many row tiles a CTA, so that x is read less often; clusters of 8 pack best.
+        K parts of about 15 blocks, all in registers; many row tiles a CTA, so that x is read less often; clusters of 8,
+        which pack best; four chains in a group.
         """
-        tokens = MMA_N << max(0, (layout.token_tiles(problem.m) - 1).bit_length() - 1)
-        chains = max(1, MAX_CHAINS // layout.tiles_per_group(problem.m, self.tg))
         return (
-            abs(self.tg - tokens),
             abs(self.blocks(problem) - PART_BLOCKS),
             self.staged,
             -self.rt,
             abs(self.ks - 8),
-            abs(self.chains(problem) - chains),
+            abs(self.ch * layout.tiles_per_group(problem.m, self.tg) - MAX_CHAINS),
         )
 
     @staticmethod
@@ -256,14 +257,19 @@ def _searched(problem: GemmProblem) -> Iterator[tuple[int, int, int]]:
             yield from ((rt, kq, ks) for kq, ks in cuts if rt * kq in warps)
 
 
-def _runs(cls: type[WsGemmTactic], problem: GemmProblem, device: Device, rt: int, kq: int, ks: int):
+def _runs(
+    cls: type[WsGemmTactic], problem: GemmProblem, device: Device, rt: int, kq: int, ks: int, only: int | None = None
+):
     """(tg, ch) of the legal tactics with these fields, each with the range of `staged`, ascending.
+
+    `only`: the one tg to look at.
 
     It is a range, since one more staged block gives back registers and takes shared memory, and changes nothing else.
     """
     tiles = layout.token_tiles(problem.m)
     sizes = [MMA_N << i for i in range(4) if MMA_N << i < 2 * MMA_N * tiles]
-    for tg, ch in itertools.product([0, *sizes] if ks > 1 else [0], (1, 2, 4)):
+    groups = [tg for tg in ([0, *sizes] if ks > 1 else [0]) if only in (None, tg)]
+    for tg, ch in itertools.product(groups, (1, 2, 4)):
         none = cls(rt, kq, ks, 0, tg, ch)
         least = replace(none, staged=max(0, ceil((none.registers(problem) - none.register_limit()) / HELD)))
         if least.why_not(problem, device) is None:
