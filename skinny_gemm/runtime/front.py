@@ -6,10 +6,9 @@ from dataclasses import replace
 from ..artifact import CompiledKernel
 from ..problem import FrontProblem
 from ..tactics import WsGemmTactic
-from . import driver
 from .compile import compile_kernel
 from .gemm import ALIGNMENT, _check_tensor, _device_of, _overlap, bind
-from .mailbox import Mailbox, execute, is_integer, unshaped
+from .mailbox import Mailbox, execute, is_integer, load, unshaped
 
 
 class PreparedWsGemm:
@@ -52,8 +51,7 @@ class PreparedWsGemm:
             tactic.check(replace(front, m=m), gpu)
         for m, tactic in self.tactics.items():
             self._compiled[m] = compile_kernel(tactic, replace(front, m=m), gpu.arch, **mailbox.options)
-            if weight.is_cuda:
-                driver.load(self._compiled[m], weight.device.index)
+            load(self._compiled[m], weight.device)
 
     @staticmethod
     def pack(router, down, front: FrontProblem, rank: int):

@@ -77,8 +77,7 @@ class Mailbox:
         arch = devices.current().arch if own[0].is_cuda else devices.get("h200").arch
         self._compiled = compile_collect(front.latent, front.experts, arch)
         for box in own:
-            if box.is_cuda:
-                driver.load(self._compiled, box.device.index)
+            load(self._compiled, box.device)
         self._start()
 
     @classmethod
@@ -300,6 +299,15 @@ class Mailbox:
     def _refuse_broken(self) -> None:
         if self._broken:
             raise ValueError(f"the mailbox is out of step, {self._broken}: reset() it when all ranks have stopped")
+
+
+def load(compiled: CompiledKernel, device) -> None:
+    """Loads `compiled` where `device` is a GPU; PyTorch's current device stays what it is."""
+    if device.type == "cuda":
+        import torch
+
+        with torch.cuda.device(device):
+            driver.load(compiled, device.index)
 
 
 def execute(compiled: CompiledKernel, arguments: LaunchArguments, device, **interpreting) -> None:

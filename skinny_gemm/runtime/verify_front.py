@@ -13,7 +13,7 @@ from ..tactics import WsGemmTactic
 from ..tactics.base import BF16_TOLERANCE, F32_TOLERANCE
 from .front import PreparedWsGemm
 from .mailbox import Mailbox
-from .verify import BACKENDS, SCHEDULES, random_operands, reference
+from .verify import BACKENDS, SCHEDULES, random_operands, reference, relative_error
 
 TRANSPORTS = ("local", "peers", "multicast")
 STEPS = 2  #: one for each buffer
@@ -108,8 +108,8 @@ def verify_front(
         equal = equal and all(_same(gathered[0], other) for other in gathered)
     end = time.perf_counter()
 
-    latent_error = _error(np.concatenate(latents), expected[:, front.experts :])
-    logits_error = _error(np.concatenate(logits), expected[:, : front.experts]) if front.experts else 0.0
+    latent_error = relative_error(np.concatenate(latents), expected[:, front.experts :])
+    logits_error = relative_error(np.concatenate(logits), expected[:, : front.experts]) if front.experts else 0.0
     return FrontVerification(
         passed=latent_error < BF16_TOLERANCE and logits_error < F32_TOLERANCE and equal,
         latent_error=latent_error,
@@ -175,8 +175,3 @@ def _same(a: tuple, b: tuple) -> bool:
     import torch
 
     return all(torch.equal(left.view(torch.uint8), right.view(torch.uint8)) for left, right in zip(a, b, strict=True))
-
-
-def _error(values: np.ndarray, expected: np.ndarray) -> float:
-    """Relative Frobenius error; NaN if anything is NaN."""
-    return float(np.linalg.norm(values - expected) / np.linalg.norm(expected))

@@ -13,7 +13,7 @@ from skinny_gemm.problem import KIMI_K3
 from skinny_gemm.runtime.verify_front import verify_front
 
 FRONT = FrontProblem.sharded(1, k=512, latent=64, experts=32, ranks=2)
-TACTICS = (WsGemmTactic(1, 4, 2, 0, 0, 1), WsGemmTactic(2, 2, 4, 1, 8, 1))
+TACTICS = (WsGemmTactic(1, 4, 2, 0, 0, 1), WsGemmTactic(3, 2, 4, 1, 8, 1))
 
 
 def error(got, x, weight):
@@ -123,6 +123,7 @@ def test_ranks_on_two_gpus(normal, weights):
     devices = [torch.device("cuda", ordinal) for ordinal in (0, 1)]
     mailbox = Mailbox.peers(FRONT, [Mailbox.allocate(FRONT, device) for device in devices])
     prepared = prepare(weights, mailbox, (1, 5), devices=devices)
+    assert torch.cuda.current_device() == 0
     for step in range(200):
         m = (1, 5)[step % 2]
         x = normal(m, FRONT.k)
@@ -143,6 +144,6 @@ def test_ranks_on_two_gpus(normal, weights):
 def test_multicast_is_not_made_here():
     with pytest.raises(ValueError, match="checked in the interpreter only"):
         verify_front(replace(FRONT, m=1), backend="cuda", transport="multicast")
-    boxes = [Mailbox.allocate(FRONT, "cuda"), None]
+    boxes = [Mailbox.allocate(FRONT, "cuda") for _ in range(FRONT.ranks)]
     with pytest.raises(ValueError, match="address is None, but must be an integer on GPUs"):
         Mailbox.multicast(FRONT, boxes)
