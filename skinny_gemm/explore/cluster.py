@@ -102,18 +102,21 @@ def verdicts(kernels: Mapping[str, CompiledKernel], tactic: WsGemmTactic, proble
 
 
 def told(table: pd.DataFrame):
-    """A table of sentences, whole, for a notebook's output."""
+    """A table of `verdicts` for a notebook's output: the sentences whole, each kernel named once."""
     from IPython.display import HTML
 
-    return HTML(rows_of_html(table))
+    return HTML(rows_of_html(table.assign(kernel=table.kernel.where(table.kernel != table.kernel.shift(), ""))))
 
 
 def rows_of_html(table: pd.DataFrame) -> str:
-    """`table` as HTML, its texts escaped and at the left."""
-    cell = "style='text-align:left;vertical-align:top;padding-right:24px'"
-    head = "".join(f"<th {cell}>{name}</th>" for name in table.columns)
+    """`table` as HTML: texts escaped and at the left, only the last column broken into lines."""
+    look = "text-align:left;vertical-align:top;padding-right:24px"
+    looks = [*[f"{look};white-space:nowrap"] * (table.shape[1] - 1), look]
+    head = "".join(f"<th style='{look}'>{name}</th>" for name in table.columns)
     body = "".join(
-        "<tr>" + "".join(f"<td {cell}>{html.escape(str(value))}</td>" for value in row) + "</tr>"
+        "<tr>"
+        + "".join(f"<td style='{s}'>{html.escape(str(value))}</td>" for s, value in zip(looks, row, strict=True))
+        + "</tr>"
         for row in table.itertuples(index=False)
     )
     return f"<table><tr>{head}</tr>{body}</table>"
@@ -130,7 +133,8 @@ class ClusterExplorer(Explorer):
     def __init__(self, rows: Sequence[Sequence[widgets.Widget]], pictures: Sequence[widgets.Widget]):
         self.busy = widgets.HTML()
         self._ran = None
-        super().__init__(rows, [self.busy, *pictures])
+        watch = [control for row in rows for control in row if hasattr(control, "value")]
+        super().__init__([*rows[:-1], (*rows[-1], self.busy)], pictures, watch)
 
     @property
     @abstractmethod

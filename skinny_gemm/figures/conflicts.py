@@ -17,6 +17,7 @@ from .panel import Panel
 
 COLUMNS = ["access", "source", "wavefronts", "ideal"]
 PLAIN, SHIPPED, TRACED = "model, row-major", "model, as shipped", "trace of the kernel"
+SOURCES = PLAIN, SHIPPED, TRACED
 FP32 = 4  #: bytes
 
 
@@ -111,11 +112,13 @@ def traced(accesses: pd.DataFrame, regions) -> pd.DataFrame:
 def conflict_bars(data: pd.DataFrame, theme: style.Theme = style.LIGHT) -> Figure:
     """Wavefronts per access, as columns `access`, `source`, `wavefronts`, `ideal` give them: one bar per row.
 
-    Bars of one `access` stand together, one grey and hatch (colour means banks) per `source` in order of appearance;
-    a mark shows the ideal.
+    Bars of one `access` stand together, one grey and hatch (colour means banks) per `source`, `SOURCES` first; a mark
+    shows the ideal.
     """
-    accesses, sources = list(dict.fromkeys(data.access)), list(dict.fromkeys(data.source))
-    lines = len(accesses) * (len(sources) + 1)
+    seen = [*SOURCES, *dict.fromkeys(data.source)]
+    sources = [source for source in dict.fromkeys(seen) if source in set(data.source)]
+    groups = {access: rows.set_index("source") for access, rows in data.groupby("access", sort=False)}
+    lines = len(data) + len(groups)
     height = 0.27 * lines
     fig = style.figure(10, height + 1.6, theme)
     limit = max(float(data.wavefronts.max()), 1.0) * 1.12
@@ -128,15 +131,17 @@ def conflict_bars(data: pd.DataFrame, theme: style.Theme = style.LIGHT) -> Figur
         source: dict(facecolor=fills[j % 3], hatch=style.HATCHES[j % 8], edgecolor=theme.paper)
         for j, source in enumerate(sources)
     }
-    group_start = {access: i * (len(sources) + 1) + 0.5 for i, access in enumerate(accesses)}
-    for access, start in group_start.items():
-        panel.labels([(0, start + len(sources) / 2)], [access], ha="right", offset=(-8, 0))
-    for row in data.itertuples():
-        y = group_start[row.access] + sources.index(row.source)
-        panel.boxes([(0, y + 0.1, row.wavefronts, 0.8)], look[row.source]["facecolor"], **look[row.source])
-        panel.lines([[(row.ideal, y), (row.ideal, y + 1)]], theme.ink, linewidths=2.2, zorder=3)
-        text = f"{row.wavefronts:.2f}".rstrip("0").rstrip(".")
-        panel.labels([(row.wavefronts, y + 0.5)], [text], ha="left", offset=(5, 0))
+    y = 0.5
+    for access, rows in groups.items():
+        panel.labels([(0, y + len(rows) / 2)], [access], ha="right", offset=(-8, 0))
+        for source in (source for source in sources if source in rows.index):
+            wavefronts, ideal = rows.wavefronts[source], rows.ideal[source]
+            panel.boxes([(0, y + 0.1, wavefronts, 0.8)], look[source]["facecolor"], **look[source])
+            panel.lines([[(ideal, y), (ideal, y + 1)]], theme.ink, linewidths=2.2, zorder=3)
+            text = f"{wavefronts:.2f}".rstrip("0").rstrip(".")
+            panel.labels([(wavefronts, y + 0.5)], [text], ha="left", offset=(5, 0))
+            y += 1
+        y += 1
     panel.key(list(look.items()), 0, height + 0.15, 1.75)
     panel.note(1, 1, "|  without conflicts", ha="right", weight="bold", offset=(0, 15.5))
     return fig

@@ -29,28 +29,34 @@ def arrivals(table: pd.DataFrame, tactic: WsGemmTactic, problem: GemmProblem) ->
 
     `table` from `Trace.table` of the cluster's CTAs 0..ks-1, recorded with `figures.cluster.OPCODES`. Columns: time,
     cta (that receives), kind ("x" or "parts"), number (the barrier's: group of x, slot of parts), group, block (of
-    parts; else -1), source (CTA that sent), landed (bytes at that barrier so far), expected (bytes of its phase).
+    parts; else -1), source (CTA that sent), bytes, expected (bytes of the barrier's phase), landed (of them so far).
     """
     t, p = tactic, problem
-    regions = {name: (start, size) for name, start, size in t.smem_regions(p)}
+    starts = {name: start for name, start, _ in t.smem_regions(p)}
     group_blocks = layout.tiles_per_group(p.m, t.tg) * t.rt
-    pushes = table[table.opcode.str.startswith("st.async") & (table.event == "execute")]
-    target = {(r.cta, r.warp, r.line): int(r.peer[0]) for r in pushes.itertuples()}
-    rows = []
+    parts, slice_bytes = t.ks * t.kq, ELEMENT_BYTES * p.k // t.ks
+    sent, rows = {}, []
+    for r in table[table.opcode.str.startswith("st.async") & (table.event == "execute")].itertuples():
+        slot = int(r.addresses[0] - starts["receive"]) // (parts * layout.FRAGMENT_BYTES)
+        sent[r.cta, r.warp, r.line] = int(r.peer[0]), slot
     for r in table[table.event == "land"].itertuples():
-        kind, name = ("parts", "owner barriers") if r.opcode.startswith("st.async") else ("x", "group barriers")
-        number = (r.barrier - regions[name][0]) // 8
-        if kind == "x":
-            cta, group, block = r.cta, number, -1
-            expected = layout.group_tokens(group, p.m, t.tg) * ELEMENT_BYTES * p.k // t.ks
+        if r.opcode.startswith("st.async"):
+            cta, slot = sent[r.cta, r.warp, r.line]
+            if r.barrier != starts["owner barriers"] + 8 * slot:  # of another warp that pushed at the same time
+                continue
+            block = layout.owned_block(cta, slot, t.ks)
+            expected = parts * layout.FRAGMENT_BYTES
+            rows.append((r.time, cta, "parts", slot, block // group_blocks, block, r.cta, r.lanes * r.bytes, expected))
         else:
-            cta = target[r.cta, r.warp, r.line]
-            block = layout.owned_block(cta, number, t.ks)
-            group, expected = block // group_blocks, t.ks * t.kq * layout.FRAGMENT_BYTES
-        landed = expected if r.phase else expected - r.pending_bytes
-        rows.append((r.time, cta, kind, number, group, block, r.cta, landed, expected))
-    names = ["time", "cta", "kind", "number", "group", "block", "source", "landed", "expected"]
-    return pd.DataFrame(rows, columns=names).sort_values("time", kind="stable", ignore_index=True)
+            group = (r.barrier - starts["group barriers"]) // 8
+            expected = layout.group_tokens(group, p.m, t.tg) * slice_bytes
+            before = sum(row[7] for row in rows if row[1:4] == (r.cta, "x", group))
+            landed = expected if r.phase else expected - r.pending_bytes
+            rows.append((r.time, r.cta, "x", group, group, -1, r.cta, landed - before, expected))
+    names = ["time", "cta", "kind", "number", "group", "block", "source", "bytes", "expected"]
+    frame = pd.DataFrame(rows, columns=names).sort_values("time", kind="stable", ignore_index=True)
+    frame = frame[frame.bytes > 0].reset_index(drop=True)  # x of other groups may land with the same copies
+    return frame.assign(landed=frame.groupby(["cta", "kind", "number"]).bytes.cumsum())
 
 
 def span_sentence(span) -> str:
