@@ -110,6 +110,8 @@ class Opcodes:
         if mods[0] != "st" or order not in ("relaxed", "release") or scope not in SCOPES:
             raise ValueError
         _, count, kind = self.access_of(rest if rest[0] == "global" else ["global", *rest], ())
+        if count > 1 and kind not in ("f32", "f16x2", "bf16x2"):
+            raise ValueError
         a, value = operands
         text = f"{self.address_in('global', a)}, {self.words_of(value, count, kind)}, {self.mask}"
         self.out.append(f"g.store_multicast({ins.index}, {text})")

@@ -30,6 +30,7 @@ def test_an_unsupported_instruction_is_named_with_its_line():
         "mbarrier.try_wait.parity.relaxed.cluster.shared::cta.b64 %p1, [%r1], 0;",
         "bar.red.popc.u32 %r1, 0, %p1;",
         "mapa.u64 %rd1, %rd2, 0;",
+        "multimem.st.relaxed.sys.global.v4.b32 [%rd1], {%r1, %r2, %r3, %r4};",
         "multimem.ld_reduce.relaxed.sys.global.add.f32 %f1, [%rd1];",
         "fence.proxy.tensormap::generic.release.gpu;",
         "min.ftz.f32 %f1, %f2, %f3;",

@@ -45,7 +45,7 @@ PUBLISH = "ld.global.v4.b32 {%r1, %r2, %r3, %r4}, [%rd11]; multimem.st.{how} [%r
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("checks", [True, False])
-@pytest.mark.parametrize("how", ["relaxed.sys.global.v4.f32", "release.gpu.global.v4.bf16x2", "relaxed.sys.v4.b32"])
+@pytest.mark.parametrize("how", ["relaxed.sys.global.v4.f32", "release.gpu.global.v4.bf16x2", "relaxed.sys.v4.f16x2"])
 def test_a_multicast_store_reaches_every_mailbox(schedule, checks, how):
     boxes = [np.full(160, 7, np.uint32) for _ in range(3)]
     source = np.arange(128, dtype=np.uint32)
@@ -76,7 +76,10 @@ def test_multicast_and_ordinary_addresses_do_not_mix():
             WHERE + "multimem.st.relaxed.sys.global.b32 [%rd12+256], %r0;",
             r"multimem store: .*out of bounds .*'multimem",
         ),
-        ("multimem.st.relaxed.sys.global.v2.b32 [%rd1+4], {%r0, %r0};", "multimem store: .*misaligned"),
+        (
+            "mov.b32 %f0, %r0; multimem.st.relaxed.sys.global.v2.f32 [%rd1+4], {%f0, %f0};",
+            "multimem store: .*misaligned",
+        ),
     ):
         with pytest.raises(interpreter.MemoryAccessError, match=message):
             run(kernel(body), plain, boxes)

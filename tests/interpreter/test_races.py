@@ -23,6 +23,7 @@ def watch(body, threads=64, schedule="in_order"):
     run(kernel(ADDRESSES + body, threads=threads, shared=1024), source, out, races=True, schedule=schedule)
 
 
+SYNCED = f"@%p2 {WRITE} bar.warp.sync -1;"
 RACES = {
     "write and read": f"@%p2 {WRITE} @%p1 {READ}",
     "two writes": WRITE,
@@ -36,12 +37,19 @@ RACES = {
         mbarrier.arrive.shared.b64 %rd20, [smem+512];""",
     "elected arrival without a warp sync": f"""{BARRIERS} @%p2 bra LOAD; {READ} setp.eq.u32 %p3, %r2, 0;
         @%p3 mbarrier.arrive.shared.b64 %rd20, [smem+520]; bra END; LOAD: {WAIT} {WRITE} END: ret;""",
+    "a word between two lanes": f"@%p2 {WRITE} xor.b32 %r5, %r5, 16; @%p2 {READ}",
+    "a word that another lane may still read": f"{SYNCED} @%p2 {READ} xor.b32 %r5, %r5, 16; @%p2 {WRITE}",
+    "a copy of another lane": f"@%p2 {COPY} cp.async.wait_all; xor.b32 %r5, %r5, 16; @%p2 {READ}",
 }
 ORDERED = {
     "elected arrival after a warp sync": f"""{BARRIERS} @%p2 bra LOAD; {READ} setp.eq.u32 %p3, %r2, 0;
         bar.warp.sync -1; @%p3 mbarrier.arrive.shared.b64 %rd20, [smem+520]; bra END; LOAD: {WAIT} {WRITE} END: ret;""",
     "elected arrival of the only lane that read": f"""{BARRIERS} @%p2 bra LOAD; setp.eq.u32 %p3, %r2, 0; @%p3 {READ}
         @%p3 mbarrier.arrive.shared.b64 %rd20, [smem+520]; bra END; LOAD: {WAIT} @%p4 {WRITE} END: ret;""",
+    "a word between two lanes, synchronised": f"{SYNCED} xor.b32 %r6, %r5, 16; @%p2 ld.shared.b32 %r9, [%r6];"
+    + f"bar.warp.sync -1; @%p2 {WRITE}",
+    "a word that several lanes read": f"{SYNCED} @%p2 ld.shared.b32 %r9, [smem]; bar.warp.sync -1; @%p2 {WRITE}",
+    "read of one's own copy": f"@%p2 {COPY} cp.async.wait_all; @%p2 {READ} @%p2 {WRITE}",
     "read of one's own write": f"@%p2 {WRITE} @%p2 {READ} @%p2 {WRITE}",
     "barrier between": f"@%p2 {WRITE} bar.sync 0; @%p1 {READ} bar.sync 0; @%p2 {WRITE}",
     "reads only": READ + READ,
