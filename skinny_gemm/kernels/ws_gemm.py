@@ -25,7 +25,6 @@ from ..tactics.ws_gemm import WsGemmTactic
 from . import ptx
 
 TRANSPORTS = ("local", "peers", "multicast")
-MAX_PEERS = 16
 
 
 def build(problem: FrontProblem, tactic: WsGemmTactic, pdl: bool, transport: str = "local", peers: int = 1) -> "WsGemm":

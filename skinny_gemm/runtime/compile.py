@@ -141,8 +141,8 @@ def dsl_version() -> str:
 
 @functools.cache
 def source_digest(module: str) -> str:
-    """Digest of the sources a kernel is made of: its module, the PTX helpers and all layouts."""
+    """Digest of the sources a kernel is made of: its module, its tactics, the PTX helpers and all layouts."""
     package, name = Path(__file__).parent.parent, module.rpartition(".")[2]
     files = [package / "kernels" / f"{part}.py" for part in (name, "ptx")]
-    files += sorted((package / "layouts").glob("*.py"))
+    files += sorted((package / "tactics").glob(f"{name}.py")) + sorted((package / "layouts").glob("*.py"))
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]

@@ -1,0 +1,213 @@
+"""The weight-stationary GEMM on a GPU: right for hundreds of tactics, reproducible, and honest under PDL."""
+
+import csv
+import functools
+import io
+import random
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from skinny_gemm import WarpSplitKTactic, WsGemmTactic, interpreter, runtime
+from skinny_gemm.interpreter.trace import Trace, shared_accesses
+from skinny_gemm.problem import FrontProblem, GemmProblem
+from skinny_gemm.runtime import bind, compile_kernel, launch
+from skinny_gemm.runtime.verify import random_operands, verify
+
+MS = (1, 7, 8, 9, 16, 17, 32, 63, 64)
+FRONTS = (560, 288)
+
+
+def front(m):
+    """One rank of two: 36 of 48 router rows are real, 48 latent columns; 8 K blocks."""
+    return FrontProblem(m, 96, 256, split=48, valid=36, latent=96, experts=72)
+
+
+def empty(tactic, problem, rows=1):
+    """A fresh mailbox on the GPU, with `rows` rows behind those of the problem."""
+    bits = np.concatenate([tactic.output(problem), np.repeat(tactic.output(problem)[:1], rows, axis=0)])
+    return torch.from_numpy(bits.view(np.int16)).cuda().view(torch.bfloat16)
+
+
+def check(tactic, problem, normal, gpu, repeat=1):
+    """Publishes fresh random data: every result within its tolerance, nothing else written, all runs the same bits."""
+    compiled = compile_kernel(tactic, problem, gpu.arch)
+    x, weight = normal(problem.m, problem.k), normal(problem.n, problem.k)
+    product = x.double() @ weight.double().T
+    first = None
+    for _ in range(repeat):
+        box = empty(tactic, problem)
+        launch(compiled, bind(compiled, tactic, x, weight, box))
+        for result in tactic.results(problem):
+            part, expected = box[: problem.m, result.columns], product[:, result.product]
+            found = (part if result.dtype == "bf16" else part.contiguous().view(torch.float32)).double()
+            error = ((found - expected).norm() / expected.norm()).item()
+            assert error < result.tolerance, (tactic, problem, result.name, error)
+        touched = box.view(torch.int16) != empty(tactic, problem).view(torch.int16)
+        for result in tactic.results(problem):
+            touched[: problem.m, result.columns] = False
+        assert not touched.any(), (tactic, problem)
+        first = box if first is None else first
+        assert torch.equal(box.view(torch.int16), first.view(torch.int16))
+
+
+@pytest.mark.parametrize("m", MS)
+def test_a_sample_of_all_legal_tactics_of_a_small_front(gpu, normal, m):
+    for tactic in random.sample(WsGemmTactic.enumerate(front(m), gpu), 30):
+        check(tactic, front(m), normal, gpu)
+
+
+@pytest.mark.parametrize("n", FRONTS)
+@pytest.mark.parametrize("m", MS)
+def test_the_fronts_of_kimi_k3(gpu, normal, n, m):
+    """The default, repeatedly, and a sample of everything that `enumerate` calls legal: it launches and it is right."""
+    problem = FrontProblem.of(GemmProblem(m, n, 7168))
+    check(WsGemmTactic.default(problem, gpu), problem, normal, gpu, repeat=20)
+    for tactic in random.sample(WsGemmTactic.enumerate(problem, gpu), 6):
+        check(tactic, problem, normal, gpu)
+
+
+@pytest.mark.parametrize("ks", (1, 2, 4, 7, 8, 14, 16))
+def test_every_cluster_size_launches(gpu, normal, ks):
+    problem = FrontProblem.of(GemmProblem(16, 560, 7168))
+    tactics = [tactic for tactic in WsGemmTactic.enumerate(problem, gpu) if tactic.ks == ks]
+    for tactic in random.sample(tactics, 4):
+        check(tactic, problem, normal, gpu)
+
+
+@pytest.mark.parametrize("tactic", ("7,2,8,3,8,1", "5,2,16,0,0,4", "1,16,1,12,0,4"))
+def test_behind_a_kernel_that_produces_x_it_waits(gpu, normal, tactic):
+    """x comes from a warp split-K launched just before, in a graph with PDL edges, many times over."""
+    problem, tactic = FrontProblem.of(GemmProblem(8, 560, 7168)), WsGemmTactic.parse(tactic)
+    before = WarpSplitKTactic.default(GemmProblem(8, 7168, 1536), gpu)
+    producer = compile_kernel(before, GemmProblem(8, 7168, 1536), gpu.arch)
+    compiled = compile_kernel(tactic, problem, gpu.arch)
+    hidden, up, weight = normal(8, 1536), normal(7168, 1536) / 40, normal(560, 7168)
+    x, box = torch.empty(8, 7168, dtype=torch.bfloat16, device="cuda"), empty(tactic, problem)
+
+    def pair(pdl):
+        launch(producer, bind(producer, before, hidden, up, x), pdl=pdl)
+        launch(compiled, bind(compiled, tactic, x, weight, box), pdl=pdl)
+
+    pair(False)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        pair(True)
+    for _ in range(50):
+        hidden.copy_(normal(8, 1536))
+        x.fill_(float("nan"))
+        pair(False)
+        torch.cuda.synchronize()
+        expected = box.view(torch.int16).clone()
+        x.fill_(float("nan"))
+        box.copy_(empty(tactic, problem))
+        graph.replay()
+        torch.cuda.synchronize()
+        assert torch.equal(box.view(torch.int16), expected)
+
+
+def test_a_cluster_that_does_not_fit_is_refused_before_the_launch(gpu):
+    """The occupancy query, asked for a cluster whose CTAs want more shared memory than the GPU has for 16 of them."""
+    import dataclasses
+
+    problem = FrontProblem.of(GemmProblem(8, 560, 7168))
+    compiled = compile_kernel(WsGemmTactic.parse("5,2,16,0,8,1"), problem, gpu.arch)
+    impossible = dataclasses.replace(compiled, cluster=(32, 1, 1))
+    with pytest.raises(ValueError, match="this device allows clusters up to"):
+        runtime.load(impossible)
+
+
+@pytest.mark.parametrize("tool", ("memcheck", "synccheck", "initcheck", "racecheck"))
+@pytest.mark.parametrize("tactic", ("2,2,2,1,0,1", "2,2,2,1,8,1"))
+def test_the_sanitizer_finds_nothing(tool, tactic):
+    sanitizer = shutil.which("compute-sanitizer", path="/usr/local/cuda/bin:/usr/bin")
+    if sanitizer is None:
+        pytest.skip("compute-sanitizer is not installed")
+    command = f"verify ws-gemm --m 17 --n 96 --k 256 --split 48 --valid 36 --tactic {tactic} --backend cuda".split()
+    run = subprocess.run(
+        [sanitizer, "--tool", tool, "--error-exitcode", "7", "--kernel-name", "kernel_substring=ws_gemm"]
+        + [sys.executable, "-m", "skinny_gemm", *command],
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+    assert run.returncode == 0, run.stdout[-2000:] + run.stderr[-2000:]
+    assert "passed" in run.stdout and (" 0 errors" in run.stdout or " 0 hazards" in run.stdout)
+
+
+COUNTERS = (
+    "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{}.sum",
+    "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{}.sum",
+)
+
+
+@pytest.mark.xdist_group("ncu")  # the counters serve one profiler at a time
+@pytest.mark.parametrize("tactic", ("2,4,1,1,0,1", "2,2,2,1,8,1"))
+def test_shared_memory_counters_equal_the_interpreters_trace(tactic):
+    """Wavefronts and conflicts of a CTA's own shared memory; what goes through DSMEM has counters of its own."""
+    ncu = shutil.which("ncu", path="/usr/local/cuda/bin:/usr/bin")
+    if ncu is None:
+        pytest.skip("ncu is not installed")
+    names = [name.format(op) for op in ("ld", "st") for name in COUNTERS]
+    command = f"verify ws-gemm --m 17 --n 96 --k 256 --split 48 --valid 36 --tactic {tactic} --backend cuda".split()
+    run = subprocess.run(
+        [ncu, "--clock-control", "none", "--csv", "--kernel-name", "regex:ws_gemm", "--metrics", ",".join(names)]
+        + [sys.executable, "-m", "skinny_gemm", *command],
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+    assert run.returncode == 0 and '"ID"' in run.stdout, run.stdout[-2000:] + run.stderr[-2000:]
+    rows = csv.DictReader(io.StringIO(run.stdout[run.stdout.index('"ID"') :]))
+    measured = {row["Metric Name"]: int(float(row["Metric Value"].replace(",", ""))) for row in rows}
+
+    kind, problem = WsGemmTactic.parse(tactic), front(17)
+    problem = FrontProblem(17, 96, 256, split=48, valid=36)
+    x, weight = random_operands(problem, 0)
+    recorded = Trace(opcodes=("ld.shared", "st.shared"))
+    compiled = compile_kernel(kind, problem)
+    interpreter.run(compiled, bind(compiled, kind, x, weight, kind.output(problem)), trace=recorded)
+    accesses = shared_accesses(recorded.table())
+    accesses = accesses[~accesses.opcode.str.contains("cluster")]
+    for op in ("ld", "st"):
+        mine = accesses[accesses.opcode.str.startswith(f"{op}.shared")]
+        conflicts, wavefronts = (measured[name.format(op)] for name in COUNTERS)
+        print(tactic, op, "traced", mine.wavefronts.sum(), "ideal", mine.ideal.sum(), "measured", wavefronts, conflicts)
+        assert wavefronts == mine.wavefronts.sum()
+        assert conflicts == (mine.wavefronts - mine.ideal).sum() == 0
+
+
+def test_both_machines_see_the_same_data():
+    tactic, problem = WsGemmTactic.parse("3,2,2,1,8,1"), front(9)
+    ours, theirs = (verify(tactic, problem, backend, seed=1) for backend in ("cuda", "interpreter"))
+    assert ours.passed and theirs.passed
+    for name in ours.relative_error:
+        assert np.isclose(ours.relative_error[name], theirs.relative_error[name], rtol=0.5, atol=1e-7)
+
+
+def test_launches_do_not_depend_on_torchs_allocations(gpu, normal):
+    """Sixty-four launches in flight on one stream, each with weights and a mailbox of its own."""
+    problem = FrontProblem.of(GemmProblem(4, 288, 7168))
+    tactic = WsGemmTactic.default(problem, gpu)
+    compiled = compile_kernel(tactic, problem, gpu.arch)
+    x = normal(4, 7168)
+    weights, boxes = [normal(288, 7168) for _ in range(64)], [empty(tactic, problem) for _ in range(64)]
+    launches = [
+        functools.partial(launch, compiled, bind(compiled, tactic, x, w, b))
+        for w, b in zip(weights, boxes, strict=True)
+    ]
+    for enqueue in launches:
+        enqueue()
+    latent, logits = tactic.results(problem)
+    for weight, box in zip(weights, boxes, strict=True):
+        expected = x.double() @ weight.double().T
+        found = box[:4, logits.columns].contiguous().view(torch.float32).double()
+        assert ((found - expected[:, logits.product]).norm() / expected[:, logits.product].norm()).item() < 1e-5
+        assert ((box[:4, latent.columns].double() - expected[:, latent.product]).norm()).item() < 4e-3 * expected[
+            :, latent.product
+        ].norm().item()
