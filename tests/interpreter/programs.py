@@ -7,9 +7,10 @@ import numpy as np
 
 from skinny_gemm import interpreter
 from skinny_gemm.artifact import CompiledKernel, LaunchArguments, Parameter, Resources
-from skinny_gemm.problem import GemmProblem
+from skinny_gemm.layouts import mailbox
+from skinny_gemm.problem import FrontProblem, GemmProblem
 from skinny_gemm.runtime import compile_kernel
-from skinny_gemm.tactics import WarpSplitKTactic
+from skinny_gemm.tactics import WarpSplitKTactic, WsGemmTactic
 
 HEADER = """.version 9.4
 .target sm_90a
@@ -104,6 +105,32 @@ class Gemm:
     def error(self, out) -> float:
         """Largest error, relative to the largest result; half an ulp of BF16 is 2^-9."""
         return float(np.abs(from_bf16(out) - self.exact).max() / np.abs(self.exact).max())
+
+
+class Front:
+    """Inputs of one rank's weight-stationary GEMM, on exact BF16 values; `run` gives the mailbox, `exact` is FP64."""
+
+    RANK = 1
+
+    def __init__(self, m, tactic, k=256, latent=96, experts=32, ranks=2, **options):
+        self.front = FrontProblem.sharded(m, k, latent, experts, ranks)
+        self.tactic = WsGemmTactic.parse(tactic)
+        self.kernel = compile_kernel(self.tactic, self.front, **options)
+        random = np.random.default_rng(0)
+        front = self.front
+        self.weight = to_bf16(random.standard_normal((front.n, front.k)) / np.sqrt(front.k))
+        self.x = to_bf16(random.standard_normal((m, front.k)))
+        self.exact = from_bf16(self.x).astype(np.float64) @ from_bf16(self.weight).astype(np.float64).T
+
+    def empty(self):
+        return mailbox.empty(self.front.m, self.front.latent, self.front.experts)
+
+    def run(self, kernel=None, boxes=None, **options):
+        box = self.empty()
+        values = (self.weight, self.x, self.RANK, *([box] if boxes is None else boxes))
+        arguments = LaunchArguments(self.tactic.grid(self.front), values)
+        self.result = interpreter.run(kernel or self.kernel, arguments, **options)
+        return box
 
 
 SMALL = (64, 1024, "16,8,256,2,1")

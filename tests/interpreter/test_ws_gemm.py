@@ -9,41 +9,13 @@ import numpy as np
 import pytest
 
 from skinny_gemm import interpreter
-from skinny_gemm.artifact import LaunchArguments
 from skinny_gemm.layouts import mailbox
-from skinny_gemm.problem import FrontProblem
-from skinny_gemm.runtime import compile_kernel
-from skinny_gemm.tactics import WsGemmTactic
-from tests.interpreter.programs import from_bf16, to_bf16
+from tests.interpreter.programs import Front, from_bf16
 
-RANK = 1
+RANK = Front.RANK
 SINGLE = (9, "2,2,2,2,0,1")  # one pass, two CTAs per cluster, all weights staged
 GROUPS = (33, "1,2,2,1,16,2")  # three token groups over two CTAs; a warp settles more than one block
 CASES = [SINGLE, GROUPS]
-
-
-class Front:
-    """One rank's launch on exact BF16 values; `run` gives the mailbox."""
-
-    def __init__(self, m, tactic, **options):
-        self.front = FrontProblem.sharded(m, 256, 96, 32, 2)
-        self.tactic = WsGemmTactic.parse(tactic)
-        self.kernel = compile_kernel(self.tactic, self.front, **options)
-        random = np.random.default_rng(0)
-        front = self.front
-        self.weight = to_bf16(random.standard_normal((front.n, front.k)) / np.sqrt(front.k))
-        self.x = to_bf16(random.standard_normal((m, front.k)))
-        self.exact = from_bf16(self.x).astype(np.float64) @ from_bf16(self.weight).astype(np.float64).T
-
-    def empty(self):
-        return mailbox.empty(self.front.m, self.front.latent, self.front.experts)
-
-    def run(self, kernel=None, boxes=None, **options):
-        box = self.empty()
-        values = (self.weight, self.x, RANK, *([box] if boxes is None else boxes))
-        arguments = LaunchArguments(self.tactic.grid(self.front), values)
-        self.result = interpreter.run(kernel or self.kernel, arguments, **options)
-        return box
 
 
 @functools.cache
