@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from skinny_gemm import device
 from skinny_gemm.problem import GemmProblem, shapes
-from skinny_gemm.tactics import KERNELS, WarpSplitKTactic, tactic_type
+from skinny_gemm.tactics import KERNELS, WarpSplitKTactic, WsGemmTactic, tactic_type
 
 H200 = device.get("h200")
 PROBLEM = GemmProblem(8, 3584, 7168)
@@ -112,6 +112,35 @@ def test_choices_are_the_values_of_legal_tactics():
     choices = WarpSplitKTactic.choices(GemmProblem(8, 48, 512), H200)
     assert choices["output_tile"] == (16,) and choices["stages"] == (2, 3, 4)
     assert list(choices) == [field.name for field in dataclasses.fields(WarpSplitKTactic)]
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(3, 64, 512), (17, 48, 1792), (64, 80, 896)])
+def test_enumerate_of_the_front_kernel_is_exactly_what_is_legal(m, n, k):
+    """It searches ranges of `staged`; here every value is asked. M counts by tiles of eight tokens alone."""
+    problem, legal = GemmProblem(m, n, k), []
+    sizes = [8 << i for i in range(4) if 8 << i < 16 * -(-m // 8)]
+    for rt, kq, ks in itertools.product(range(1, 9), range(1, 33), range(1, 17)):
+        if rt * kq <= 32 and n % (16 * rt) == 0 and k % (32 * kq * ks) == 0:
+            rest = itertools.product(range(k // (32 * kq * ks) + 2), [0, *sizes], (1, 2, 4))
+            legal += [t for more in rest if (t := WsGemmTactic(rt, kq, ks, *more)).why_not(problem, H200) is None]
+    assert WsGemmTactic.enumerate(problem, H200) == legal
+    assert WsGemmTactic.choices(problem, H200) == {
+        f.name: tuple(sorted({getattr(t, f.name) for t in legal})) for f in dataclasses.fields(WsGemmTactic)
+    }
+
+
+@pytest.mark.parametrize("kind", KERNELS.values(), ids=list(KERNELS))
+@pytest.mark.parametrize("name", ["h200", "rtx5090"])
+def test_a_problem_is_unsupported_exactly_where_there_is_no_default(kind, name):
+    for m, n, k in ((1, 560, 7168), (33, 560, 7168), (65, 64, 512), (8, 40, 512), (8, 64, 500), (8, 128, 2880)):
+        problem, gpu = GemmProblem(m, n, k), device.get(name)
+        reason = kind.unsupported(problem, gpu)
+        if reason is None:
+            assert kind.default(problem, gpu).why_not(problem, gpu) is None
+        else:
+            assert kind.enumerate(problem, gpu) == [] and f"{n}x{k}" in reason
+            with pytest.raises(ValueError, match=f"M = {m}: "):
+                kind.default(problem, gpu)
 
 
 def test_an_unknown_kernel_lists_the_known_ones():
