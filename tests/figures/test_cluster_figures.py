@@ -118,6 +118,15 @@ def test_what_lands_is_what_the_barriers_expect(settled):
     )
 
 
+def test_a_landing_is_counted_for_the_warp_that_sent_it():
+    """With ks = 3 row tiles of one token tile are in different slots, pushed by one instruction at one time."""
+    tactic, problem = WsGemmTactic(2, 1, 3, 0, 8, 1), GemmProblem(20, 32, 768)
+    table, parts, _ = read(tactic, problem, "in_order")
+    landings = settle.arrivals(table, tactic, problem)
+    mine = landings[landings.kind == "parts"]
+    assert mine.groupby("block").bytes.sum().to_dict() == parts.groupby("block").bytes.sum().to_dict()
+
+
 def test_the_pictures_name_what_they_show(gathered, settled):
     _, parts, spans = gathered
     said = texts(gather.gather_view(parts, 3))
