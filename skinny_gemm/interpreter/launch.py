@@ -35,7 +35,7 @@ class Result:
     schedule: str
     checks: bool
     written: dict[str, np.ndarray] = field(repr=False)  #: per written parameter, a bool per byte
-    copied_bytes: int = 0  #: bytes of global memory read by cp.async
+    copied_bytes: int = 0  #: bytes of global memory read by asynchronous copies
     trace: Any = None
 
 

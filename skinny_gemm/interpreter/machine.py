@@ -52,7 +52,7 @@ class Machine:
         self.version = 0
         self.idle, self.seen = 0, 0  # blocks run since `version` was last seen to change
         self.executed = 0  # warp instructions, twins not counted
-        self.copied = 0  # bytes that cp.async has read
+        self.copied = 0  # bytes of global memory that asynchronous copies have read
         self.trace = launch.trace
         self.parameters = {}
         for key, values in launch.parameters.items():

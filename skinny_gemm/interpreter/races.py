@@ -32,6 +32,7 @@ from .parser import SHARED_BASE
 
 LANE_BITS = np.uint32(1) << np.arange(32, dtype=np.uint32)
 ALL_LANES = np.uint32(0xFFFFFFFF)
+KEPT_READS = 256  #: reads of another CTA's memory that are remembered before those known to all are forgotten
 WORD = 4  #: bytes of a cell; coarser cells report neighbours that merely share one
 
 
@@ -154,7 +155,12 @@ class Races:
             self.touched[pair[0], column] = time, index
             if not write:
                 some = np.unique(cells[(to == pair[0]) & (agents == pair[1])])
-                self.remote_reads[pair[0]].append((some, column, time, index))
+                reads = self.remote_reads[pair[0]]
+                reads.append((some, column, time, index))
+                if len(reads) % KEPT_READS == 0:  # what all warps of the cluster know can race with nothing to come
+                    first = pair[0] // self.size * self.own
+                    known = self.clock[first : first + self.own].min(axis=0)
+                    reads[:] = [read for read in reads if read[2] > known[read[1]]]
 
     def check(self, index, cells, agents, clocks, write, columns):
         """Raises if an agent that knows `clocks[agents]` is not ordered after what is recorded at `cells`."""

@@ -43,7 +43,8 @@ class InOrder:
 
 @dataclass(frozen=True)
 class Adversarial:
-    """Random by `seed`: every warp runs on its own, CTAs in subsets, and copies land as early or as late as allowed."""
+    """Random by `seed`: every warp runs on its own, CTAs in subsets that cut through clusters, and copies and transfers
+    land as early or as late as allowed, the lanes of one transfer apart."""
 
     seed: int
     subsets: int = 2  #: of a chunk's CTAs, each of which runs apart

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from skinny_gemm import interpreter
+from skinny_gemm.interpreter import races
 from tests.interpreter.programs import kernel, run
 from tests.interpreter.test_clusters import BULK, PUSH, START, SYNC, launch, pushed
 
@@ -69,6 +70,14 @@ def test_what_nothing_orders_across_a_cluster_is_a_race(case, schedule):
 @pytest.mark.parametrize("schedule", ["in_order", "adversarial(1)", "adversarial(2)"])
 def test_what_is_ordered_across_a_cluster_is_none(case, schedule):
     launch(ORDERED[case], schedule=schedule, races=True)
+
+
+def test_reads_that_all_know_of_are_forgotten_and_no_others(monkeypatch):
+    monkeypatch.setattr(races, "KEPT_READS", 4)
+    rounds = f"{WRITE} {SYNC} {READ} {SYNC}" * 6
+    launch(rounds, races=True)
+    with pytest.raises(interpreter.RaceError, match="warp 0 of CTA rank 0 reads in 'ld.shared::cluster"):
+        launch(rounds + f"{WRITE} {SYNC}" + READ * 8 + WRITE + SYNC, races=True)
 
 
 #: What each mutant of the push takes away, and what finds it in one run in order.

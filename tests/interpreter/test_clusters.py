@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from skinny_gemm import interpreter
+from skinny_gemm.interpreter import launch as machine_launch
 from tests.interpreter.programs import kernel, run
 
 SCHEDULES = ["in_order", *(f"adversarial({s})" for s in range(8))]
@@ -82,6 +83,26 @@ def test_a_cluster_barrier_needs_all_threads_but_those_that_have_exited(schedule
     for c in range(8):
         want = thread[c // 4 * 4 + (c + 1) % 4 % 3, :32] if c % 4 < 3 else np.zeros(32)
         assert (out[c, :32] == want).all() and not out[c, 32:].any()
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_thread_that_arrives_and_exits_counts_once_per_phase(schedule):
+    """Warp 1 leaves after its first arrival; the others pass two barriers, and read between them."""
+    body = f"""st.shared.b32 [%r3], %r2; setp.lt.u32 %p1, %r0, 32; @%p1 bra STAY; barrier.cluster.arrive; ret;
+        STAY: {SYNC} add.u32 %r6, %r1, 1; and.b32 %r6, %r6, 3; mapa.shared::cluster.u32 %r8, %r3, %r6;
+        ld.shared::cluster.b32 %r9, [%r8+128]; {SYNC} st.global.b32 [%rd10], %r9;"""
+    out = launch(body, 8, 4, 64, schedule=schedule, races=True)
+    c = np.arange(8)
+    assert (out[:, :32] == np.arange(8 * 64).reshape(8, 64)[c // 4 * 4 + (c + 1) % 4, 32:]).all()
+
+
+def test_chunks_keep_clusters_whole(monkeypatch):
+    monkeypatch.setattr(machine_launch, "CHUNK_ROWS", 6)  # with twins, less than one cluster
+    for schedule in SCHEDULES[:3]:
+        out = launch(RING.format(write="st.shared.b32 [%r3], %r2;", read="ld.shared::cluster.b32 %r9, [%r8];"),
+                     12, 4, 64, schedule=schedule)  # fmt: skip
+        c = np.arange(12)
+        assert (out == np.arange(12 * 64).reshape(12, 64)[c // 4 * 4 + (c + 1) % 4]).all()
 
 
 ERRORS = {
