@@ -44,7 +44,7 @@ def gather_view(parts: pd.DataFrame, block: int = 0, theme: style.Theme = style.
     cells = np.column_stack([each.row_tile, each.token_tile, np.ones((len(each), 2))])
     blocks_panel.boxes(cells, colors[each.owner], edgecolor=theme.paper, linewidth=1.5)
     blocks_panel.labels(cells[:, :2] + 0.5, [f"block {b}" for b in each.block], style.ON_FILL, size=9)
-    blocks_panel.boxes(cells[each.block == block], "none", edgecolor=theme.ink, linewidth=2.8, zorder=3)
+    blocks_panel.boxes(cells[each.block == block], "none", edgecolor=theme.vermillion, linewidth=3, zorder=3)
     at = np.arange(rt) + 0.5
     blocks_panel.labels(np.column_stack([at, 0 * at + tiles]), [f"rows {MMA_M * i} +" for i in range(rt)], theme.muted,
                         va="top", offset=(0, -4))  # fmt: skip
@@ -60,9 +60,9 @@ def gather_view(parts: pd.DataFrame, block: int = 0, theme: style.Theme = style.
     )
     memory.boxes(places, colors[parts.owner], edgecolor=theme.paper, linewidth=1.0)
     home = (parts.cta == parts.owner).to_numpy()
-    memory.boxes(places[home], "none", hatch="//", edgecolor=theme.paper, linewidth=0)
+    memory.boxes(places[home], "none", hatch="//", edgecolor=style.HATCH_ON_FILL, linewidth=0)
     mine = (parts.block == block).to_numpy()
-    memory.boxes(places[mine], "none", edgecolor=theme.ink, linewidth=2.2, zorder=3)
+    memory.boxes(places[mine], "none", edgecolor=theme.vermillion, linewidth=2.4, zorder=3)
     if width * 6.6 / ks > 0.16:
         memory.labels(places[mine][:, :2] + [width / 2, 0.44], parts.order[mine], style.ON_FILL, size=8.5)
     memory.labels([(0, b + 0.5) for b in range(blocks)], [f"block {b}" for b in range(blocks)], theme.muted, ha="right",
@@ -80,7 +80,9 @@ def gather_view(parts: pd.DataFrame, block: int = 0, theme: style.Theme = style.
         chain.labels([(i + 0.43, 0.5) for i in range(total)], names, style.ON_FILL, size=9)
     chain.labels([(i - 0.07, 0.5) for i in range(1, total)], ["+"] * (total - 1), size=10, weight="bold")
     chain.labels([(total + 0.1, 0.5)], ["="], size=12, weight="bold")
-    chain.boxes([(total + 0.35, 0.0, 1.25, 1.0)], [colors[parts_of.owner.iloc[0]]], edgecolor=theme.ink, linewidth=2)
+    chain.boxes(
+        [(total + 0.35, 0.0, 1.25, 1.0)], [colors[parts_of.owner.iloc[0]]], edgecolor=theme.vermillion, linewidth=2.4
+    )
     chain.labels([(total + 0.975, 0.5)], ["sum"], style.ON_FILL, size=9)
     chain.title(f"the sum of block {block}, always in this order: CTA.part, from the first of K to the last", raised=6)
     _cta_key(chain, ks, -0.42)
@@ -116,7 +118,7 @@ def gather_timeline(
     panel = Panel(fig, 1.6, 0.8, 10.0, height, theme, x=(low, high), y=(len(names), 0))
     panel.labels([(low, i + 0.5) for i in range(len(names))], [f"CTA {c}, warp {w}" for c, w in names], ha="right",
                  offset=(-8, 0), size=8.5)  # fmt: skip
-    looks = {what: dict(hatch=hatch, edgecolor=theme.paper, linewidth=0.4) for what, hatch in HATCHES.items()}
+    looks = {what: dict(hatch=hatch, edgecolor=style.HATCH_ON_FILL, linewidth=0.4) for what, hatch in HATCHES.items()}
     looks |= {what: dict(facecolor=theme.paper, edgecolor=theme.faint, linewidth=0.8) for what in cluster.WAITS}
     colors = np.array(style.BANK_GROUPS, dtype=object)
     texts = [

@@ -96,9 +96,9 @@ def settle_timeline(
     top = Panel(fig, 2.0, 1.15 + below, 9.7, lanes, theme, x=(low, high), y=(len(warps), 0))
     top.labels([(low, i + 0.5) for i in range(len(warps))], [f"CTA {cta}, warp {w}" for w in warps], ha="right",
                offset=(-8, 0))  # fmt: skip
-    looks = {what: dict(hatch=hatch, edgecolor=theme.paper, linewidth=0.4) for what, hatch in HATCHES.items()}
+    looks = {what: dict(hatch=hatch, edgecolor=style.HATCH_ON_FILL, linewidth=0.4) for what, hatch in HATCHES.items()}
     looks |= {what: dict(facecolor=theme.paper, edgecolor=theme.faint, linewidth=0.8) for what in cluster.WAITS}
-    looks["stage x"]["facecolor"] = theme.faint
+    looks["stage x"] |= dict(facecolor=theme.faint, edgecolor=theme.paper)
     texts = [_text(span) for span in mine.itertuples()]
     cluster.draw_lanes(top, mine, [(cta, w) for w in warps], [color(g) for g in mine.group], looks, texts)
     groups = sorted(set(frame.group[frame.what == "multiply"]))
@@ -180,7 +180,7 @@ def owner_view(parts: pd.DataFrame, warps: int, cta: int = 0, theme: style.Theme
 def _blocks(panel: Panel, cells, fills, texts, lit) -> None:
     panel.boxes(cells, fills, edgecolor=panel.theme.paper, linewidth=1.5)
     panel.labels(cells[:, :2] + 0.5, texts, style.ON_FILL, size=9)
-    panel.boxes(cells[lit], "none", edgecolor=panel.theme.ink, linewidth=2.2, zorder=3)
+    panel.boxes(cells[lit], "none", edgecolor=panel.theme.vermillion, linewidth=2.4, zorder=3)
 
 
 def x_load_table(k_slice: int, padded: bool = True, block: int = 0) -> pd.DataFrame:

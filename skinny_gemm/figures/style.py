@@ -57,6 +57,7 @@ THEMES = {"light": LIGHT, "dark": DARK}
 #: Fills for the eight groups of four banks, light enough for `ON_FILL` text in either theme.
 BANK_GROUPS = ("#9ad0f0", "#f7c66b", "#8fd6bd", "#f6ef9b", "#8fb1dc", "#f2a27a", "#e3b4d2", "#c8ced6")
 ON_FILL = "#14191f"
+HATCH_ON_FILL = "#fefefe"  #: of hatching on those fills: like them the same in either theme
 
 RC = {
     "font.family": "sans-serif",

@@ -190,8 +190,8 @@ def placement_view(table: pd.DataFrame, cta: int = 0, warp: int = 0, theme: styl
     rt, ctas, kb = (int(table[name].max()) + 1 for name in ("row_tile", "cta", "block"))
     blocks = len(table) // rt
     height, look = 0.3 * rt, _looks(theme)
-    fig = style.figure(12, height + 2.65, theme)
-    panel = Panel(fig, 1.2, 1.85, 10.4, height, theme, x=(0, blocks), y=(rt, 0))
+    fig = style.figure(12, height + 2.85, theme)
+    panel = Panel(fig, 1.2, 2.05, 10.4, height, theme, x=(0, blocks), y=(rt, 0))
     column = table.column // layout.K_BLOCK
     cells = np.column_stack([column, table.row_tile, np.ones(len(table)), np.ones(len(table))])
     for name, kind in look.items():
@@ -210,7 +210,7 @@ def placement_view(table: pd.DataFrame, cta: int = 0, warp: int = 0, theme: styl
     panel.boxes([(left, top, kb, 1)], "none", edgecolor=theme.ink, linewidth=3, zorder=3)
     panel.key([(name, look[name]) for name in look], 7.55, height + 0.37, 1.3)
 
-    zoom = Panel(fig, 1.2, 0.55, 10.4, 0.4, theme, x=(0, kb), y=(1, 0))
+    zoom = Panel(fig, 1.2, 0.8, 10.4, 0.4, theme, x=(0, kb), y=(1, 0))
     chosen = table[mine].sort_values("block")
     place = chosen.place.to_numpy()
     cells = np.column_stack([np.arange(kb), np.zeros(kb), np.ones(kb), np.ones(kb)])

@@ -7,7 +7,14 @@ import statistics
 import time
 from pathlib import Path
 
-from skinny_gemm.explore import PipelineExplorer, SwizzleExplorer, TacticExplorer
+from skinny_gemm.explore import (
+    GatherExplorer,
+    PipelineExplorer,
+    SettleExplorer,
+    SwizzleExplorer,
+    TacticExplorer,
+    WeightStationaryExplorer,
+)
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 STEPS = 12
@@ -38,6 +45,12 @@ def main() -> None:
         steps(f"tactic explorer, ws-gemm, {name}", tactic.fields[name], tactic.fields[name].options)
     steps("swizzle explorer, lane", swizzle.lane, range(13))
     steps("pipeline explorer, time", pipeline.time, range(20, 85, 5))
+    weights, gather, settle = WeightStationaryExplorer(), GatherExplorer(), SettleExplorer()
+    gather.m.value = 32
+    steps("weight-stationary explorer, lane", weights.lane, range(13))
+    steps("weight-stationary, staged", weights.staged, [*range(8), *range(6, 0, -1)])
+    steps("gather explorer, block", gather.block, [*range(8), *range(6, 0, -1)])
+    steps("settle explorer, time", settle.time, range(20, 150, 10))
 
 
 if __name__ == "__main__":
