@@ -24,14 +24,12 @@ MAX_ROW_TILES = 8  #: of a CTA in `enumerate`
 MAX_MMAS = 2048  #: of a warp: the loops are fully unrolled; more would outgrow the instruction cache
 REGISTERS = 255  #: that one thread can name
 HELD = 8  #: registers of a K block that a thread holds
-OTHER_REGISTERS = 24  #: of a thread besides weights, accumulators and x: addresses, barriers and the epilogue's
-X_WINDOW = 16  #: most 16-byte loads of x that a lane keeps in flight
-MIN_X_WINDOW = 3
+OTHER_REGISTERS = 36  #: of a thread besides weights and accumulators: addresses, x and the epilogue's
 PART_BLOCKS = 15  #: K blocks of a warp that the default aims at
 
 #: (N, K): for M up to so many, the fastest tactic of those measured on H200, chained and cold
 MEASURED = {
-    (560, 7168): ((8, "7,2,8,3,8,1"), (16, "5,2,8,1,8,4"), (32, "5,2,8,0,16,1"), (64, "5,1,16,0,32,1")),
+    (560, 7168): ((8, "7,2,8,3,8,1"), (16, "5,2,8,0,8,4"), (32, "5,2,8,0,16,1"), (64, "5,1,16,0,32,1")),
     (288, 7168): ((8, "6,1,14,0,8,4"), (16, "6,2,14,0,8,4"), (32, "3,2,14,0,16,2"), (64, "3,2,16,0,32,2")),
 }
 
@@ -94,20 +92,15 @@ class WsGemmTactic(Tactic):
         return layout.smem_bytes(problem.m, problem.k, self.rt, self.kq, self.ks, self.staged, self.tg)
 
     def registers(self, problem: GemmProblem) -> int:
-        """Registers that a thread needs at the least: weights, accumulators, three loads of x, and the rest."""
+        """Registers that a thread needs at the least: weights, accumulators and the rest."""
         held = HELD * (self.blocks(problem) - self.staged)
         accumulators = 4 * layout.tiles_per_group(problem.m, self.tg) * self.chains(problem)
-        return held + accumulators + 4 * MIN_X_WINDOW + OTHER_REGISTERS
+        return held + accumulators + OTHER_REGISTERS
 
     def register_limit(self) -> int:
         """Registers that a thread can get: a quarter of the SM's 65,536 serves every fourth warp of the CTA."""
         warps = ceil(self.threads / layout.WARP / 4)
         return min(REGISTERS, 16384 // (warps * layout.WARP) // 8 * 8)
-
-    def x_window(self, problem: GemmProblem) -> int:
-        """16-byte loads of x that a lane keeps in flight ahead of its MMAs: what the registers left over allow."""
-        spare = self.register_limit() - self.registers(problem)
-        return min(X_WINDOW, MIN_X_WINDOW + max(0, spare // 4))
 
     def grid(self, problem: GemmProblem) -> tuple[int, int, int]:
         """Clusters of ks CTAs, one per rt tiles of N."""

@@ -57,7 +57,7 @@ def test_a_sample_of_all_legal_tactics(m, tactic):
 
 FULL = [  # (tactic, M, N): the measured defaults, both paths, three chains, everything staged, clusters of 14 and 16
     ("7,2,8,3,8,1", 8, 560),
-    ("5,2,8,1,8,4", 15, 560),
+    ("5,2,8,0,8,4", 15, 560),
     ("5,2,16,0,0,3", 9, 560),
     ("5,1,16,0,32,1", 64, 560),
     ("1,16,1,12,0,0", 1, 560),
