@@ -23,6 +23,8 @@ up to the last one. An elected lane must not free a stage that the others may st
 All clusters run the same program, so a few of them stand for all.
 """
 
+from functools import cache
+
 import numpy as np
 
 from .barriers import NamedBarrier
@@ -117,7 +119,7 @@ class Races:
                 cells, lanes, time, agents, column = (a[~far] for a in (cells, lanes, time, agents, column))
             known = self.read_time[cells, w] <= self.common[agents, column]
             self.read_lanes[cells[known], w] = 0
-            np.bitwise_or.at(self.read_lanes, (cells, w), lanes)
+            np.bitwise_or.at(self.read_lanes.reshape(-1), cells * self.warps + w, lanes)
             self.read_time[cells, w] = time
             self.read_index[cells, w] = index
 
@@ -125,21 +127,19 @@ class Races:
         """What warp number `i` of a place touches: (cells, index of the CTA whose warp it is, bits of the lanes)."""
         to = q[:, None] if rows is None else self.row[pick(rows, here, i)]
         cells = pick(addresses, here, i).astype(np.int64) // WORD + to * self.cells
-        near = np.broadcast_to(q[:, None], cells.shape)
-        # One address for all lanes is an access by each of them, and so, in effect, is one of less than a word.
-        lanes = LANE_BITS[: cells.shape[1]] if cells.shape[1] > 1 and width >= WORD else ALL_LANES
-        lanes = np.broadcast_to(lanes, cells.shape)
-        if mask is not None:
-            keep = pick(mask, here, i)
-            if keep.shape[1] > 1 and width >= WORD:
-                lanes = LANE_BITS
-            cells, near, lanes, keep = np.broadcast_arrays(cells, near, lanes, keep)
-            cells, near, lanes = cells[keep], near[keep], lanes[keep]
         words = max(width // WORD, 1)
-        cells, near, lanes = cells.reshape(-1), near.reshape(-1), lanes.reshape(-1)
+        if mask is None:
+            count = cells.shape[1]
+            if words > 1:
+                cells = cells[..., None] + np.arange(words)
+            return cells.reshape(-1), q.repeat(count * words), lane_bits(len(q), count, words, width)
+        keep = pick(mask, here, i)
+        lanes = lane_bits(1, max(cells.shape[1], keep.shape[1]), 1, width)
+        cells, near, lanes, keep = np.broadcast_arrays(cells, q[:, None], lanes, keep)
+        cells, near, lanes = cells[keep], near[keep], lanes[keep]
         if words == 1:
             return cells, near, lanes
-        return (cells[:, None] + np.arange(words)).reshape(-1), np.repeat(near, words), np.repeat(lanes, words)
+        return (cells[:, None] + np.arange(words)).reshape(-1), near.repeat(words), lanes.repeat(words)
 
     def reach(self, index, cells, agents, write, record):
         """Warps access other CTAs' shared memory: these must have started, and must not exit before."""
@@ -186,15 +186,17 @@ class Races:
     def check_lanes(self, index, cells, w, agents, column, lanes, write):
         """Raises if other lanes of the same warp have accessed `cells` since its last synchronisation."""
         last = self.write_agent[cells]
-        bad = (self.write_time[cells] > self.common[agents, last]) & (self.write_lanes[cells] & lanes == 0)
-        bad &= (last < self.starts) & (last % self.own == column)
+        bad = self.write_time[cells] > self.common[agents, last]
+        if bad.any():
+            bad &= (self.write_lanes[cells] & lanes == 0) & (last < self.starts) & (last % self.own == column)
         if bad.any():
             i = int(np.flatnonzero(bad)[0])
             self.report(index, cells[i], column[i], write, self.write_index[cells[i]], last[i], True, True)
         if write:
-            near = cells // self.cells == agents // self.warps
-            bad = near & (self.read_time[cells, w] > self.common[agents, column])
-            bad &= (self.read_lanes[cells, w] & ~lanes) != 0
+            bad = self.read_time[cells, w] > self.common[agents, column]
+            if bad.any():
+                near = cells // self.cells == agents // self.warps
+                bad &= near & ((self.read_lanes[cells, w] & ~lanes) != 0)
             if bad.any():
                 i = int(np.flatnonzero(bad)[0])
                 self.report(index, cells[i], column[i], write, self.read_index[cells[i], w], column[i], False, True)
@@ -461,3 +463,13 @@ def active_lanes(here, i, mask):
     if mask is None:
         return ALL_LANES
     return (np.broadcast_to(part := pick(mask, here, i), (len(part), 32)) * LANE_BITS).sum(axis=-1, dtype=np.uint32)
+
+
+@cache
+def lane_bits(ctas: int, lanes: int, words: int, width: int) -> np.ndarray:
+    """The bit of the lane that touches each of `words` cells, CTAs first.
+
+    One address for all lanes is an access by each of them, and so, in effect, is one of less than a word.
+    """
+    bits = LANE_BITS[:lanes] if lanes > 1 and width >= WORD else np.full(lanes, ALL_LANES)
+    return np.tile(bits.repeat(words), ctas)

@@ -46,6 +46,7 @@ def test_events_show_the_transactions_and_phases_of_every_barrier():
     assert set(landed.pending_bytes) == {0}  # in order, all CTAs push in step
     apart = traced(PUSH, schedule="adversarial(1)")
     left = set(apart[apart.event == "land"].pending_bytes)
+    assert apart[apart.event == "land"].lanes.min() < 32  # of one instruction, some lanes' bytes land apart
     assert {0} < left <= set(range(-1024, 1024, 4))
     cluster = table[table.opcode.str.startswith("barrier.cluster.wait")]
     assert len(cluster[cluster.event == "pass"]) == 8 * 2
@@ -66,6 +67,9 @@ def test_the_timeline_spans_pushes_and_cluster_waits():
     counts = spans.groupby(["what"]).size()
     assert counts["wait"] >= 2 * 8 * 2 and counts["push"] >= 8 * 2 * 4
     assert (spans.start <= spans.end).all()
+    pushes = interpreter.timeline(traced(PUSH))
+    pushes = pushes[pushes.what == "push"]
+    assert (pushes.groupby(["cta", "warp"]).start.nunique() == 4).all()  # each lands with the issue that it began with
 
 
 def test_bulk_copies_have_bytes_sources_and_spans():

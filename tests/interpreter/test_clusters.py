@@ -313,3 +313,9 @@ def test_an_unfinished_transfer_is_not_visible_and_must_not_outlive_its_target()
     gone = PUSH.replace(wait, "").replace("ld.shared.b32 %r13", "mov.b32 %r13, 0; //")
     with pytest.raises(interpreter.MemoryAccessError, match=r"asynchronous transfer arrives at .* after its exit: 'st"):
         launch(gone)
+    seen = set()
+    for seed in range(12):  # if it happens to land in time, only the clocks tell
+        with pytest.raises((interpreter.MemoryAccessError, interpreter.RaceError)) as error:
+            launch(gone, schedule=f"adversarial({seed})", races=True)
+        seen.add("DSMEM access not ordered before exit" in str(error.value))
+    assert seen == {True, False}

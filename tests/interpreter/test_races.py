@@ -39,6 +39,8 @@ RACES = {
         @%p3 mbarrier.arrive.shared.b64 %rd20, [smem+520]; bra END; LOAD: {WAIT} {WRITE} END: ret;""",
     "a word between two lanes": f"@%p2 {WRITE} xor.b32 %r5, %r5, 16; @%p2 {READ}",
     "a word that another lane may still read": f"{SYNCED} @%p2 {READ} xor.b32 %r5, %r5, 16; @%p2 {WRITE}",
+    "a word that one lane writes for all": "setp.eq.u32 %p3, %r0, 0; @%p3 st.shared.b32 [smem], %r0;"
+    "@%p2 ld.shared.b32 %r9, [smem];",
     "a copy of another lane": f"@%p2 {COPY} cp.async.wait_all; xor.b32 %r5, %r5, 16; @%p2 {READ}",
 }
 ORDERED = {
@@ -49,6 +51,8 @@ ORDERED = {
     "a word between two lanes, synchronised": f"{SYNCED} xor.b32 %r6, %r5, 16; @%p2 ld.shared.b32 %r9, [%r6];"
     + f"bar.warp.sync -1; @%p2 {WRITE}",
     "a word that several lanes read": f"{SYNCED} @%p2 ld.shared.b32 %r9, [smem]; bar.warp.sync -1; @%p2 {WRITE}",
+    "a word that one lane reads again and writes": f"""{SYNCED} @%p2 ld.shared.b32 %r9, [smem]; bar.warp.sync -1;
+        setp.eq.u32 %p3, %r0, 0; @%p3 ld.shared.b32 %r9, [smem]; @%p3 st.shared.b32 [smem], %r0;""",
     "read of one's own copy": f"@%p2 {COPY} cp.async.wait_all; @%p2 {READ} @%p2 {WRITE}",
     "read of one's own write": f"@%p2 {WRITE} @%p2 {READ} @%p2 {WRITE}",
     "barrier between": f"@%p2 {WRITE} bar.sync 0; @%p1 {READ} bar.sync 0; @%p2 {WRITE}",
