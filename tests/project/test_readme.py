@@ -58,3 +58,26 @@ def test_the_measured_table_says_what_was_recorded():
                 for m in (ms.split("/") if kernel != "stream" else ["0"])
             ]
             assert cell == " / ".join(f"{us:.2f}" for us in best), (shape, kernel)
+
+
+def test_the_table_of_the_front_says_what_was_recorded():
+    from skinny_gemm.bench import records
+
+    campaign = re.findall(r"Recorded in `data/campaigns/([^`]+)`", README)[1]
+    table = records.load()
+    table = table[(table.campaign == campaign) & (table.n == 560) & (table.k == 7168)]
+    kernels = {"weight-stationary": "ws-gemm", "warp split-K": "warp-splitk", "cuBLAS": "cublas"}
+    header = "| M | 1 | 2 | 4 | 8 | 16 | 32 | 64 |"
+    lines = README[README.index(header) :].split("\n\n")[0].splitlines()[2:]
+    assert len(lines) == 6
+    for line in lines:
+        name, *cells = (cell.strip(" *") for cell in line.strip("|").split("|"))
+        kernel, _, mode = name.partition(", ")
+        best = (
+            table[(table.kernel == kernels[kernel]) & (table["mode"] == (mode or "chained"))]
+            .groupby("m")
+            .median_us.min()
+        )
+        assert cells == [f"{best[m]:.2f}" if m in best else "-" for m in (1, 2, 4, 8, 16, 32, 64)], name
+    stream = table[(table.kernel == "stream") & (table["mode"] == "chained")].median_us.min()
+    assert f"Only reading the weights takes {stream:.2f} chained" in README

@@ -14,7 +14,7 @@ import pytest
 
 from skinny_gemm import device, interpreter
 from skinny_gemm.problem import FrontProblem, GemmProblem
-from skinny_gemm.runtime import bind, compile_kernel, sass
+from skinny_gemm.runtime import ARCHITECTURES, bind, compile_kernel, sass
 from skinny_gemm.runtime.bfloat16 import to_bits
 from skinny_gemm.runtime.verify import random_operands, reference, relative_error, stray_writes, values, verify
 from skinny_gemm.tactics import WsGemmTactic
@@ -131,7 +131,7 @@ def test_rows_past_m_are_neither_read_nor_published():
         assert np.array_equal(out[11:], tactic.output(front(1))) and not stray_writes(out[:11], tactic, problem)
 
 
-@pytest.mark.parametrize("arch", ["sm_90a", "sm_100a", "sm_103a"])
+@pytest.mark.parametrize("arch", ARCHITECTURES)
 @pytest.mark.parametrize("options", [{}, {"transport": "peers", "peers": 8}, {"transport": "multicast"}], ids=str)
 def test_every_transport_compiles_for_every_architecture(arch, options):
     for text in ("2,2,2,1,0,1", "2,2,2,1,8,1"):
