@@ -192,15 +192,19 @@ class CampaignWriter:
         _write(self.folder / "campaign.json", (json.dumps(_shallow(self.campaign), indent=1) + "\n").encode())
 
 
-def load(data_dir: str | Path | None = None):
-    """All records as a pandas DataFrame with `COLUMNS`, campaigns in the order of their ids (oldest first).
+def rows(data_dir: str | Path | None = None) -> list[Record]:
+    """All records, campaigns in the order of their ids (oldest first); needs no pandas.
 
     `data_dir` holds `campaigns/` (the repository's data/ by default). ValueError names the file and line of a bad row.
     """
+    return [row for folder in _folders(data_dir) for row in _campaign_rows(folder)]
+
+
+def load(data_dir: str | Path | None = None):
+    """`rows` as a pandas DataFrame with `COLUMNS`."""
     import pandas
 
-    rows = [row for folder in _folders(data_dir) for row in _campaign_rows(folder)]
-    frame = pandas.DataFrame([asdict(row) for row in rows], columns=COLUMNS)
+    frame = pandas.DataFrame([asdict(row) for row in rows(data_dir)], columns=COLUMNS)
     types = {f.name: {str: "str", int: "int64", float: "float64"}[f.type] for f in fields(Record)}
     return frame.astype({name: kind for name, kind in types.items() if kind != "str"})
 

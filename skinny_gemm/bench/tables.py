@@ -1,0 +1,74 @@
+"""Answers from the records: the best tactic of a problem, how sure, how far from its bound and from its peers."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import records
+from .records import BOUNDS, PEERS, Record
+
+
+@dataclass(frozen=True)
+class Best:
+    """The fastest recorded tactic of one problem with cold weights; times in microseconds per launch."""
+
+    kernel: str
+    tactic: str
+    microseconds: float  #: the median
+    interval: tuple[float, float]  #: its 95 % interval
+    bound: float | None  #: the best recorded stream or, where it is more, dependency floor; None if neither is recorded
+    ratio_to_bound: float | None
+    peers: dict[str, float]  #: each recorded peer's best time
+    campaign: str  #: that the tactic's record is of
+    commit: str  #: that the campaign ran
+
+
+def best(
+    n: int,
+    k: int,
+    m: int,
+    mode: str = "chained",
+    device: str = "h200",
+    kernel: str | None = None,
+    data_dir: str | Path | None = None,
+) -> Best:
+    """The fastest tactic recorded for N, K and M on `device`, cold, each tactic's newest record in the running.
+
+    `kernel` selects one; by default all of ours compete. ValueError, in a sentence, where there is no such record.
+    """
+    here = [
+        row
+        for row in records.rows(data_dir)
+        if (row.n, row.k, row.mode, row.device, row.weights) == (n, k, mode, device, "cold")
+    ]
+    problem = newest(row for row in here if row.m == m)
+    ours = [row for row in problem if (row.kernel == kernel if kernel else row.kernel not in PEERS + BOUNDS)]
+    if not ours:
+        raise ValueError(
+            f"No record of {kernel or 'our kernels'} for N = {n}, K = {k}, M = {m}, {mode}, cold weights on {device}."
+        )
+    fastest = min(ours, key=lambda row: row.median_us)
+    floors = [fastest_of(here, name) for name in BOUNDS]
+    bound = max((time for time in floors if time is not None), default=None)
+    peers = {name: fastest_of(problem, name) for name in PEERS}
+    return Best(
+        kernel=fastest.kernel,
+        tactic=fastest.tactic,
+        microseconds=fastest.median_us,
+        interval=(fastest.low_us, fastest.high_us),
+        bound=bound,
+        ratio_to_bound=bound and round(fastest.median_us / bound, 4),
+        peers={name: time for name, time in peers.items() if time is not None},
+        campaign=fastest.campaign,
+        commit=records.campaigns(data_dir)[fastest.campaign].commit,
+    )
+
+
+def newest(rows: Iterable[Record]) -> list[Record]:
+    """Of each point the last of `rows`, which come oldest campaign first."""
+    return list({row.point: row for row in rows}.values())
+
+
+def fastest_of(rows: Iterable[Record], kernel: str) -> float | None:
+    """The least median of `kernel`'s newest records, or None."""
+    return min((row.median_us for row in newest(rows) if row.kernel == kernel), default=None)
