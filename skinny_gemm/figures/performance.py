@@ -87,7 +87,7 @@ def bandwidth(
     if live:
         panel.line(*_points(live, "tbs").T, theme.ink, markersize=7, **_LIVE)
         panel.note(0.02, 0.04, "hollow: measured live", ha="left", va="bottom")
-    _end_labels(panel, ends)
+    end_labels(panel, ends)
     if missing:
         panel.note(0.5, 0.45, missing, theme.ink, size=style.TEXT, weight="bold")
     elif recorded and not chosen:
@@ -197,8 +197,8 @@ def _points(rows: Sequence, name: str) -> np.ndarray:
     return np.array([(np.log2(row.m), getattr(row, name)) for row in rows])
 
 
-def _end_labels(panel: Panel, ends: list[tuple[float, float, str, str]]) -> None:
-    """Labels beside the right ends of lines, moved apart where they would overlap, joined by a thin line."""
+def end_labels(panel: Panel, ends: list[tuple[float, float, str, str]], bold: str = "selected") -> None:
+    """Labels beside the right ends (x, y, label, colour) of lines, moved apart where they would overlap."""
     ends = sorted(ends, key=lambda end: end[1])
     gap = 0.165 / panel.height * (panel.y[1] - panel.y[0])
     at = np.array([y for _, y, *_ in ends])
@@ -214,5 +214,5 @@ def _end_labels(panel: Panel, ends: list[tuple[float, float, str, str]]) -> None
     paths = [[(x, y), (edge, y), (edge + step, level)] for (x, y, *_), level in zip(ends, at, strict=True)]
     panel.lines(paths, [color for *_, color in ends], clip=False, linewidths=0.7)
     for (_, _, name, color), level in zip(ends, at, strict=True):
-        weight = "bold" if name == "selected" else "normal"
+        weight = "bold" if name == bold else "normal"
         panel.labels([(edge + step, level)], [name], color, ha="left", weight=weight, offset=(3, 0))

@@ -37,7 +37,8 @@ def used(table: pd.DataFrame, campaigns: Mapping[str, records.Campaign]) -> tupl
     return tuple(campaigns[name] for name in table.campaign[~table.live].value_counts().index)
 
 
-def _commit(campaign: records.Campaign) -> str:
+def commit_of(campaign: records.Campaign) -> str:
+    """Its commit, shortened; "+" marks uncommitted changes."""
     return campaign.commit[:8] + ("+" if campaign.dirty else "")
 
 
@@ -69,16 +70,13 @@ class TacticView:
         """Bandwidth against M."""
         p, ours = self.problem, (self.table.kernel == self.kernel).any()
         missing = "" if ours else f"no recorded data: {self.kernel}, {p.n}x{p.k}"
-        arguments = self.table, self.kernel, self._rivals(), str(self.tactic), p.m, self._limits(), missing
+        arguments = self.table, self.kernel, self._rivals(), str(self.tactic), p.m, self.limits(), missing
         title = "bytes over exposed time, TB/s" if self.mode == "exposed" else "bandwidth, TB/s"
         return performance.bandwidth(*arguments, title=title)
 
     def roofline(self) -> Figure:
         """Roofline, the problem's intensity marked."""
-        ceilings = self._ceilings()
-        memory = {self._ceiling(name): ceilings[name] for name in _MEMORY if name in ceilings}
-        compute = {self._ceiling(name): ceilings[name] for name in _COMPUTE if name in ceilings}
-        arguments = self.table, self.kernel, self._rivals(), str(self.tactic), self.problem, memory, compute
+        arguments = self.table, self.kernel, self._rivals(), str(self.tactic), self.problem, *self.roofs()
         title = "roofline over exposed time, TFLOP/s" if self.mode == "exposed" else "roofline, TFLOP/s"
         return performance.roofline(*arguments, title=title)
 
@@ -117,8 +115,8 @@ class TacticView:
         if campaign is None:
             return provenance("live" if live else "model", device=self.device.title, **facts)
         facts |= dict(campaign=campaign.id, date=campaign.date, command=campaign.command)
-        facts["campaigns"] = {each.id: _commit(each) for each in self.campaigns}
-        return provenance("recorded", device=campaign.gpu, commit=_commit(campaign), driver=campaign.driver, **facts)
+        facts["campaigns"] = {each.id: commit_of(each) for each in self.campaigns}
+        return provenance("recorded", device=campaign.gpu, commit=commit_of(campaign), driver=campaign.driver, **facts)
 
     def status(self) -> str:
         """One line for people: where the times on screen come from."""
@@ -166,7 +164,13 @@ class TacticView:
         what, how = (_MEMORY | _COMPUTE)[name]
         return f"{what} {'datasheet' if self._datasheet(name) else how}"
 
-    def _limits(self) -> dict[str, float]:
+    def roofs(self) -> tuple[dict[str, float], dict[str, float]]:
+        """The ceilings of the roofline: label to TB/s of memory, and label to TFLOP/s of arithmetic."""
+        ceilings = self._ceilings()
+        memory = {self._ceiling(name): ceilings[name] for name in _MEMORY if name in ceilings}
+        return memory, {self._ceiling(name): ceilings[name] for name in _COMPUTE if name in ceilings}
+
+    def limits(self) -> dict[str, float]:
         """The horizontal lines of the bandwidth chart, TB/s: the HBM ceiling and the bounds of this weight."""
         lines = {}
         if tbs := self._ceilings().get("hbm_read_tbs"):
