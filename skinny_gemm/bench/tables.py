@@ -48,8 +48,7 @@ def best(
             f"No record of {kernel or 'our kernels'} for N = {n}, K = {k}, M = {m}, {mode}, cold weights on {device}."
         )
     fastest = min(ours, key=lambda row: row.median_us)
-    floors = [fastest_of(here, name) for name in BOUNDS]
-    bound = max((time for time in floors if time is not None), default=None)
+    bound = bound_of(here)
     peers = {name: fastest_of(problem, name) for name in PEERS}
     return Best(
         kernel=fastest.kernel,
@@ -72,3 +71,10 @@ def newest(rows: Iterable[Record]) -> list[Record]:
 def fastest_of(rows: Iterable[Record], kernel: str) -> float | None:
     """The least median of `kernel`'s newest records, or None."""
     return min((row.median_us for row in newest(rows) if row.kernel == kernel), default=None)
+
+
+def bound_of(rows: Iterable[Record]) -> float | None:
+    """The best stream among `rows` of one weight or, where it is more, the best dependency floor; None without both."""
+    rows = list(rows)
+    times = [fastest_of(rows, name) for name in BOUNDS]
+    return max((time for time in times if time is not None), default=None)
