@@ -172,7 +172,6 @@ def test_no_legal_tactic_spills_much():
 
 
 # Mutants: the kernel without one of its synchronisations must fail: with a wrong result, a deadlock, poison, a race.
-# `bar.warp.sync` is not among them: the lanes of a warp run in lockstep here, so what it orders cannot go wrong.
 
 SINGLE_PASS, GROUPS = "2,2,2,1,0,1", "3,2,2,2,8,1"
 MUTANTS = {
@@ -192,6 +191,7 @@ MUTANTS = {
     "CTA-scope acquire": (GROUPS, r"try_wait\.parity\.acquire\.cluster", "try_wait.parity.acquire.cta", None),
     "owner's wait": (GROUPS, r"\{\s*\.reg \.pred done;[^}]*\}", "", 0),
     "group's wait": (GROUPS, r"mbarrier\.try_wait\.parity\.shared\.b64\s+(\S+),[^;]*;", r"setp.eq.b32 \1, 0, 0;", None),
+    "warp barriers around a finished block": (GROUPS, r"bar\.warp\.sync[^;]*;", "", None),
 }
 
 
