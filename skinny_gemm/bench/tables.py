@@ -1,6 +1,6 @@
 """Answers from the records: the best tactic of a problem, how sure, how far from its bound and from its peers."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,17 +31,15 @@ def best(
     device: str = "h200",
     kernel: str | None = None,
     data_dir: str | Path | None = None,
+    rows: Sequence[Record] | None = None,
 ) -> Best:
     """The fastest tactic recorded for N, K and M on `device`, cold, each tactic's newest record in the running.
 
-    `kernel` selects one; by default all of ours compete. ValueError, in a sentence, where there is no such record.
+    `kernel` selects one; by default all of ours compete. `rows`, if read already, are `weight_rows` of the same.
+    ValueError, in a sentence, where there is no such record.
     """
-    here = [
-        row
-        for row in records.rows(data_dir)
-        if (row.n, row.k, row.mode, row.device, row.weights) == (n, k, mode, device, "cold")
-    ]
-    problem = newest(row for row in here if row.m == m)
+    here = weight_rows(n, k, mode, device, data_dir) if rows is None else rows
+    problem = [row for row in here if row.m == m]
     ours = [row for row in problem if (row.kernel == kernel if kernel else row.kernel not in PEERS + BOUNDS)]
     if not ours:
         raise ValueError(
@@ -61,6 +59,12 @@ def best(
         campaign=fastest.campaign,
         commit=records.campaigns(data_dir)[fastest.campaign].commit,
     )
+
+
+def weight_rows(n: int, k: int, mode: str, device: str, data_dir: str | Path | None = None) -> list[Record]:
+    """The newest record of every point of a weight `[n, k]`: cold, of one mode, on one device."""
+    wanted = (n, k, mode, device, "cold")
+    return newest(r for r in records.rows(data_dir) if (r.n, r.k, r.mode, r.device, r.weights) == wanted)
 
 
 def newest(rows: Iterable[Record]) -> list[Record]:
