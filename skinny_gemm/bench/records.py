@@ -9,8 +9,11 @@ probe's shape and `m` is 0 where there are no tokens. `mode` is "isolated" (no P
 back to back) or "exposed" (what a launch adds to a kernel before it that produces x); `weights` is "cold" (rotating
 through more than 5x L2) or "warm". Times are microseconds per launch. The samples of an exposed row are those of
 producer and kernel together, then as many of the producer alone; its time is the difference of the two medians. A
-kernel of several results has the largest of their errors. Loading checks every row and names the file and the line that
-is wrong.
+kernel of several results has the largest of their errors.
+
+Reading checks every row and names the file and the line that is wrong. `load_campaign`, `read_rows` and `samples` raise
+that sentence; what reads all campaigns leaves a broken one out with a `BrokenCampaign` warning, and `problems` lists
+them.
 """
 
 import csv
@@ -20,8 +23,11 @@ import json
 import math
 import os
 import tempfile
+import warnings
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, get_origin
 
@@ -187,72 +193,53 @@ class CampaignWriter:
         table.writerow(COLUMNS)
         table.writerows([_cell(getattr(row, name)) for name in COLUMNS] for row in self.rows)
         samples = "samples_us\n" + "".join(line + "\n" for line in self._samples)
-        _write(self.folder / "samples.csv.gz", gzip.compress(samples.encode(), mtime=0))
-        _write(self.folder / "records.csv", text.getvalue().encode())
-        _write(self.folder / "campaign.json", (json.dumps(_shallow(self.campaign), indent=1) + "\n").encode())
+        write_whole(self.folder / "samples.csv.gz", gzip.compress(samples.encode(), mtime=0))
+        write_whole(self.folder / "records.csv", text.getvalue().encode())
+        write_whole(self.folder / "campaign.json", (json.dumps(_shallow(self.campaign), indent=1) + "\n").encode())
+
+
+class BrokenCampaign(UserWarning):
+    """A campaign is left out, since its files are not what they should be."""
 
 
 def rows(data_dir: str | Path | None = None) -> list[Record]:
-    """All records, campaigns in the order of their ids (oldest first); needs no pandas.
+    """All records, oldest campaign first; needs no pandas.
 
-    `data_dir` holds `campaigns/` (the repository's data/ by default). ValueError names the file and line of a bad row.
+    `data_dir` holds `campaigns/` (the repository's data/ by default). A broken campaign is left out with a warning.
     """
-    return [row for folder in _folders(data_dir) for row in _campaign_rows(folder)]
+    return [row for _, rows in _readable(data_dir) for row in rows]
 
 
 def load(data_dir: str | Path | None = None):
     """`rows` as a pandas DataFrame with `COLUMNS`."""
     import pandas
 
-    frame = pandas.DataFrame([asdict(row) for row in rows(data_dir)], columns=COLUMNS)
+    frame = pandas.DataFrame([vars(row) for row in rows(data_dir)], columns=COLUMNS)
     types = {f.name: {str: "str", int: "int64", float: "float64"}[f.type] for f in fields(Record)}
     return frame.astype({name: kind for name, kind in types.items() if kind != "str"})
 
 
 def campaigns(data_dir: str | Path | None = None) -> dict[str, Campaign]:
-    """All campaigns by id, oldest first."""
-    return {folder.name: load_campaign(folder) for folder in _folders(data_dir)}
+    """The readable campaigns by id, oldest first; a broken one is left out with a warning."""
+    return {campaign.id: campaign for campaign, _ in _readable(data_dir)}
+
+
+def problems(data_dir: str | Path | None = None) -> dict[str, str]:
+    """For each broken campaign's id the sentence that names the file, the line and what is wrong; {} if all is well."""
+    return _read_all(data_dir)[1]
 
 
 def samples(campaign: str, data_dir: str | Path | None = None) -> dict[Point, list[float]]:
     """The raw samples of one campaign, microseconds per launch."""
     for folder in _folders(data_dir):
         if folder.name == campaign:
-            rows = _campaign_rows(folder)
-            lines = _read_samples(folder / "samples.csv.gz", len(rows))
-            return {row.point: [float(s) for s in line.split()] for row, line in zip(rows, lines, strict=True)}
+            path, (_, rows) = folder / "samples.csv.gz", _read(folder, _state(folder))
+            lines = _read_samples(path, len(rows))
+            try:
+                return {row.point: [float(s) for s in line.split()] for row, line in zip(rows, lines, strict=True)}
+            except ValueError as error:
+                raise ValueError(f"{path}: {error}.") from error
     raise ValueError(f"No campaign {campaign!r}; recorded are: {', '.join(campaigns(data_dir)) or 'none'}.")
-
-
-def best(
-    n: int,
-    k: int,
-    m: int,
-    mode: str = "chained",
-    device: str = "h200",
-    kernel: str | None = None,
-    weights: str = "cold",
-    frame=None,
-):
-    """The record with the lowest median for one problem, each tactic's newest record in the running; a pandas Series.
-
-    `kernel` selects one kernel, peer or bound ("stream" and M = 0 give the streaming bound of a weight); by default our
-    kernels compete and peers and bounds do not. `frame` is a loaded table (default: `load()`). ValueError if there is
-    no such record.
-    """
-    table = load() if frame is None else frame
-    chosen = table.kernel == kernel if kernel else ~table.kernel.isin(PEERS + BOUNDS)
-    wanted = {"n": n, "k": k, "m": m, "mode": mode, "device": device, "weights": weights}
-    found = table[chosen]
-    for name, value in wanted.items():
-        found = found[found[name] == value]
-    if found.empty:
-        raise ValueError(
-            f"No record of {kernel or 'our kernels'} for N = {n}, K = {k}, M = {m}, {mode}, {weights} weights "
-            f"on {device}."
-        )
-    newest = found.drop_duplicates(["kernel", "tactic"], keep="last")
-    return newest.loc[newest.median_us.idxmin()]
 
 
 def load_campaign(folder: Path) -> Campaign:
@@ -343,13 +330,40 @@ def _wrong_campaign(campaign: Campaign) -> str | None:
     return None
 
 
-def _campaign_rows(folder: Path) -> list[Record]:
-    path = folder / "records.csv"
+def _readable(data_dir: str | Path | None) -> list[tuple[Campaign, tuple[Record, ...]]]:
+    """The campaigns that can be read, with a warning for each other one."""
+    readable, broken = _read_all(data_dir)
+    for sentence in broken.values():
+        warnings.warn(sentence, BrokenCampaign, stacklevel=3)
+    return readable
+
+
+def _read_all(data_dir: str | Path | None) -> tuple[list[tuple[Campaign, tuple[Record, ...]]], dict[str, str]]:
+    """The readable campaigns with their rows, oldest first, and what is wrong with each other one."""
+    readable, broken = [], {}
+    for folder in _folders(data_dir):
+        try:
+            readable.append(_read(folder, _state(folder)))
+        except (ValueError, OSError) as error:
+            broken[folder.name] = str(error)
+    return sorted(readable, key=lambda entry: (entry[0].date, entry[0].id)), broken
+
+
+def _state(folder: Path) -> tuple:
+    """Changes whenever the campaign's files do."""
+    files = [folder / name for name in ("campaign.json", "records.csv")]
+    return tuple((s.st_mtime_ns, s.st_size, s.st_ino) for file in files if file.exists() for s in [file.stat()])
+
+
+@lru_cache(maxsize=64)
+def _read(folder: Path, state: tuple) -> tuple[Campaign, tuple[Record, ...]]:
+    """One campaign and its rows, remembered as long as `state` is the same; ValueError as `load_campaign`."""
+    campaign, path = load_campaign(folder), folder / "records.csv"
     rows = read_rows(path)
     for line, row in enumerate(rows, 2):
         if row.campaign != folder.name:
             raise ValueError(f"{path}, line {line}: campaign is {row.campaign!r}, but the folder is {folder.name!r}.")
-    return rows
+    return campaign, tuple(rows)
 
 
 def _folders(data_dir: str | Path | None) -> list[Path]:
@@ -364,7 +378,9 @@ def _folders(data_dir: str | Path | None) -> list[Path]:
 def _read_samples(path: Path, rows: int) -> list[str]:
     try:
         header, *lines = gzip.decompress(path.read_bytes()).decode().splitlines()
-    except (OSError, EOFError, ValueError) as error:
+    except FileNotFoundError:
+        raise ValueError(f"{path} is missing.") from None
+    except (OSError, EOFError, ValueError, zlib.error) as error:
         raise ValueError(f"{path}: {error}.") from error
     if header != "samples_us" or len(lines) < rows:
         raise ValueError(f"{path}: {len(lines)} lines of samples for {rows} rows of records.csv.")
@@ -383,7 +399,7 @@ def _cell(value) -> str:
     return "" if isinstance(value, float) and math.isnan(value) else str(value)
 
 
-def _write(path: Path, content: bytes) -> None:
+def write_whole(path: Path, content: bytes) -> None:
     """Replaces a file whole, so that a reader or a crash never meets half of it."""
     with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", delete=False) as file:
         file.write(content)

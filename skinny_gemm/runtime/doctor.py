@@ -3,6 +3,7 @@
 import importlib.metadata
 import platform
 import sys
+import warnings
 
 from .. import device as devices
 from ..problem import data_dir, shapes
@@ -62,7 +63,9 @@ def _campaigns() -> dict[str, str]:
     """Campaign id to a line that says where it was measured, or why it cannot be read."""
     from ..bench import records
 
-    try:
-        return {name: f"{c.gpu}, {c.date}, commit {c.commit[:7]}" for name, c in records.campaigns().items()}
-    except (ValueError, OSError) as error:
-        return {"unreadable": str(error)}
+    with warnings.catch_warnings(action="ignore", category=records.BrokenCampaign):  # told here
+        try:
+            known = {name: f"{c.gpu}, {c.date}, commit {c.commit[:7]}" for name, c in records.campaigns().items()}
+            return known | {name: f"unreadable: {reason}" for name, reason in records.problems().items()}
+        except ValueError as error:  # there is no data folder
+            return {"unreadable": str(error)}

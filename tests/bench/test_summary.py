@@ -5,25 +5,25 @@ from pathlib import Path
 
 import pytest
 
-from skinny_gemm.bench import records, summary
+from skinny_gemm.bench import records, summary, tables
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "campaigns" / "synthetic"
 
 
 def test_every_line_shows_the_best_of_its_problem():
-    frame = records.load(FOLDER.parents[1])
-    heading, *table = summary.lines(records.read_rows(FOLDER / "records.csv"))
-    problems = {(r.n, r.k, r.m, r.mode) for r in frame.itertuples() if r.kernel == "warp-splitk"}
+    rows = records.read_rows(FOLDER / "records.csv")
+    heading, *table = summary.lines(rows)
+    problems = {(r.n, r.k, r.m, r.mode) for r in rows if r.kernel == "warp-splitk"}
     assert len(table) == len(problems) and "cublas" in heading and "triton" not in heading
     for line in table:
         shape, m, mode, kernel, ours, tactic, stream, ratio, cublas, verdict = line.split()
         n, k = map(int, shape.split("x"))
         assert kernel == "warp-splitk"
-        best = records.best(n, k, int(m), mode, frame=frame)
-        assert (ours, tactic) == (f"{best.median_us:.2f}", best.tactic)
-        bound = records.best(n, k, 0, mode, kernel="stream", frame=frame).median_us
+        best = tables.best(n, k, int(m), mode, data_dir=FOLDER.parents[1])
+        assert (ours, tactic) == (f"{best.microseconds:.2f}", best.tactic)
+        bound = tables.fastest_of((r for r in rows if (r.n, r.k, r.mode) == (n, k, mode)), "stream")
         assert float(stream) == pytest.approx(bound, abs=0.006)
-        assert float(ratio) == pytest.approx(best.median_us / bound, abs=0.006)
+        assert float(ratio) == pytest.approx(best.microseconds / bound, abs=0.006)
         assert verdict == "FASTER" and float(cublas) > float(ours)
 
 
