@@ -1,11 +1,5 @@
 """The warp split-K kernel on a GPU: right, reproducible, confined to its outputs, capturable, and honest under PDL."""
 
-import csv
-import io
-import shutil
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import torch
@@ -148,62 +142,30 @@ SANITIZERS = [("memcheck", 2048), ("synccheck", 2048), ("initcheck", 2048), ("ra
 
 
 @pytest.mark.parametrize(("tool", "k"), SANITIZERS)
-def test_the_sanitizer_finds_nothing(tool, k):
+def test_the_sanitizer_finds_nothing(sanitize, tool, k):
     """racecheck gets a ring that is filled once. It orders only threads that arrive on an mbarrier themselves: reads of
     31 lanes, ordered by `bar.warp.sync` before the elected lane's arrival, it reports when the stage is reused (on a
     minimal program too, and no longer once every lane arrives). The interpreter's vector clocks watch the reuse.
     """
-    sanitizer = shutil.which("compute-sanitizer", path="/usr/local/cuda/bin:/usr/bin")
-    if sanitizer is None:
-        pytest.skip("compute-sanitizer is not installed")
-    command = f"verify warp-splitk --m 9 --n 64 --k {k} --tactic 16,8,256,4,2 --backend cuda".split()
-    run = subprocess.run(
-        [sanitizer, "--tool", tool, "--error-exitcode", "7", "--kernel-name", "kernel_substring=warp_splitk"]
-        + [sys.executable, "-m", "skinny_gemm", *command],
-        capture_output=True,
-        text=True,
-        timeout=280,
-    )
-    assert run.returncode == 0, run.stdout[-2000:] + run.stderr[-2000:]
-    assert "passed" in run.stdout and (" 0 errors" in run.stdout or " 0 hazards" in run.stdout)
-
-
-COUNTERS = (
-    "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{}.sum",
-    "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{}.sum",
-)
+    sanitize(tool, "warp_splitk", f"verify warp-splitk --m 9 --n 64 --k {k} --tactic 16,8,256,4,2 --backend cuda")
 
 
 @pytest.mark.xdist_group("ncu")  # the counters serve one profiler at a time
 @pytest.mark.parametrize("tactic", ("16,8,256,4,2", "32,32,128,4,2", "16,16,256,3,1"))
-def test_shared_memory_counters_equal_the_interpreters_trace(tactic):
+def test_shared_memory_counters_equal_the_interpreters_trace(shared_memory_counters, tactic):
     """Bank conflicts and wavefronts of shared loads and stores: hardware counters against the trace of the same run."""
-    ncu = shutil.which("ncu", path="/usr/local/cuda/bin:/usr/bin")
-    if ncu is None:
-        pytest.skip("ncu is not installed")
-    names = [name.format(op) for op in ("ld", "st") for name in COUNTERS]
-    command = f"verify warp-splitk --m 8 --n 64 --k 1024 --tactic {tactic} --backend cuda".split()
-    run = subprocess.run(
-        [ncu, "--clock-control", "none", "--csv", "--kernel-name", "regex:warp_splitk", "--metrics", ",".join(names)]
-        + [sys.executable, "-m", "skinny_gemm", *command],
-        capture_output=True,
-        text=True,
-        timeout=280,
-    )
-    assert run.returncode == 0 and '"ID"' in run.stdout, run.stdout[-2000:] + run.stderr[-2000:]
-    rows = csv.DictReader(io.StringIO(run.stdout[run.stdout.index('"ID"') :]))
-    measured = {row["Metric Name"]: int(float(row["Metric Value"].replace(",", ""))) for row in rows}
-
+    command = f"verify warp-splitk --m 8 --n 64 --k 1024 --tactic {tactic} --backend cuda"
+    measured = shared_memory_counters("warp_splitk", command)
     kind, problem = WarpSplitKTactic.parse(tactic), GemmProblem(8, 64, 1024)
     x, weight = random_operands(problem, 0)
     recorded = Trace(opcodes=("ldmatrix", "ld.shared", "st.shared"))
-    compiled = compile_kernel(kind, GemmProblem(1, 64, 1024))
+    compiled = compile_kernel(kind, problem)
     out = np.zeros((8, 64), np.uint16)
     interpreter.run(compiled, bind(compiled, kind, x, weight, out), trace=recorded)
     accesses = shared_accesses(recorded.table())
     for op, opcodes in (("ld", ("ldmatrix", "ld.shared")), ("st", ("st.shared",))):
         mine = accesses[accesses.opcode.str.startswith(opcodes)]
-        conflicts, wavefronts = (measured[name.format(op)] for name in COUNTERS)
+        wavefronts, conflicts = measured[op]
         print(op, "traced", mine.wavefronts.sum(), "ideal", mine.ideal.sum(), "measured", wavefronts, conflicts)
         assert wavefronts == mine.wavefronts.sum()
         assert conflicts == (mine.wavefronts - mine.ideal).sum() == 0

@@ -1,12 +1,7 @@
 """The weight-stationary GEMM on a GPU: right for hundreds of tactics, reproducible, and honest under PDL."""
 
-import csv
 import functools
-import io
 import random
-import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -122,54 +117,24 @@ def test_a_cluster_that_does_not_fit_is_refused_before_the_launch(gpu):
         runtime.load(impossible)
 
 
+SMALL = "verify ws-gemm --m 17 --n 96 --k 256 --split 48 --valid 36 --backend cuda"
+
+
 @pytest.mark.parametrize("tool", ("memcheck", "synccheck", "initcheck", "racecheck"))
 @pytest.mark.parametrize("tactic", ("2,2,2,1,0,1", "2,2,2,1,8,1"))
-def test_the_sanitizer_finds_nothing(tool, tactic):
-    sanitizer = shutil.which("compute-sanitizer", path="/usr/local/cuda/bin:/usr/bin")
-    if sanitizer is None:
-        pytest.skip("compute-sanitizer is not installed")
-    command = f"verify ws-gemm --m 17 --n 96 --k 256 --split 48 --valid 36 --tactic {tactic} --backend cuda".split()
-    run = subprocess.run(
-        [sanitizer, "--tool", tool, "--error-exitcode", "7", "--kernel-name", "kernel_substring=ws_gemm"]
-        + [sys.executable, "-m", "skinny_gemm", *command],
-        capture_output=True,
-        text=True,
-        timeout=280,
-    )
-    assert run.returncode == 0, run.stdout[-2000:] + run.stderr[-2000:]
-    assert "passed" in run.stdout and (" 0 errors" in run.stdout or " 0 hazards" in run.stdout)
-
-
-COUNTERS = (
-    "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{}.sum",
-    "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{}.sum",
-)
+def test_the_sanitizer_finds_nothing(sanitize, tool, tactic):
+    sanitize(tool, "ws_gemm", f"{SMALL} --tactic {tactic}")
 
 
 @pytest.mark.xdist_group("ncu")  # the counters serve one profiler at a time
 @pytest.mark.parametrize("tactic", ("2,4,1,0,0,1", "2,2,2,1,8,1"))
-def test_shared_memory_counters_equal_the_interpreters_trace(tactic):
+def test_shared_memory_counters_equal_the_interpreters_trace(shared_memory_counters, tactic):
     """The kernel's own accesses are free of conflicts, and take the wavefronts of the trace.
 
     In the settle pipeline a few stores wait for what other CTAs and the copy engine write into the same banks: the
     counters call that a conflict, and every wavefront beyond the trace's is one of those.
     """
-    ncu = shutil.which("ncu", path="/usr/local/cuda/bin:/usr/bin")
-    if ncu is None:
-        pytest.skip("ncu is not installed")
-    names = [name.format(op) for op in ("ld", "st") for name in COUNTERS]
-    command = f"verify ws-gemm --m 17 --n 96 --k 256 --split 48 --valid 36 --tactic {tactic} --backend cuda".split()
-    run = subprocess.run(
-        [ncu, "--clock-control", "none", "--csv", "--kernel-name", "regex:ws_gemm", "--metrics", ",".join(names)]
-        + [sys.executable, "-m", "skinny_gemm", *command],
-        capture_output=True,
-        text=True,
-        timeout=280,
-    )
-    assert run.returncode == 0 and '"ID"' in run.stdout, run.stdout[-2000:] + run.stderr[-2000:]
-    rows = csv.DictReader(io.StringIO(run.stdout[run.stdout.index('"ID"') :]))
-    measured = {row["Metric Name"]: int(float(row["Metric Value"].replace(",", ""))) for row in rows}
-
+    measured = shared_memory_counters("ws_gemm", f"{SMALL} --tactic {tactic}")
     kind, problem = WsGemmTactic.parse(tactic), FrontProblem(17, 96, 256, split=48, valid=36)
     x, weight = random_operands(problem, 0)
     recorded = Trace(opcodes=("ld.shared", "st.shared"))
@@ -177,9 +142,8 @@ def test_shared_memory_counters_equal_the_interpreters_trace(tactic):
     interpreter.run(compiled, bind(compiled, kind, x, weight, kind.output(problem)), trace=recorded)
     accesses = shared_accesses(recorded.table())
     accesses = accesses[~accesses.opcode.str.contains("cluster")]
-    for op in ("ld", "st"):
+    for op, (wavefronts, conflicts) in measured.items():
         mine = accesses[accesses.opcode.str.startswith(f"{op}.shared")]
-        conflicts, wavefronts = (measured[name.format(op)] for name in COUNTERS)
         print(tactic, op, "traced", mine.wavefronts.sum(), "ideal", mine.ideal.sum(), "measured", wavefronts, conflicts)
         assert mine.wavefronts.sum() == mine.ideal.sum() == wavefronts - conflicts
         assert conflicts == 0 or (op == "st" and kind.tg)
