@@ -33,7 +33,7 @@ def normal():
 
 
 def _profiled(tool, options, command):
-    """Standard output of `python -m skinny_gemm COMMAND` under a tool of the CUDA toolkit; skips where it is missing."""
+    """What `python -m skinny_gemm COMMAND` prints under a tool of the CUDA toolkit; skips where there is none."""
     path = shutil.which(tool, path="/usr/local/cuda/bin:/usr/bin")
     if path is None:
         pytest.skip(f"{tool} is not installed")
