@@ -7,6 +7,7 @@ import dataclasses
 import json
 import os
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -406,6 +407,25 @@ def figure(name, kernel, m, n, k, split, valid, tactic, device, mode, out, as_js
     wanted = figures.values() if name == "all" else [figures[name]]
     paths = [str(path) for stem, parts in wanted for path in export(*parts, out / stem)]
     _show(as_json, {"files": paths}, "\n".join(paths))
+
+
+@cli.command("best")
+@n
+@k
+@m
+@click.option("--mode", default="chained", show_default=True, help="Launches: isolated, chained or exposed.")
+@device_name
+@click.option("--kernel", help="Only this kernel; by default all compete.")
+@json_switch
+def best_tactic(n, k, m, mode, device, kernel, as_json) -> None:
+    """Answer from the records which tactic is best, how sure, and how far from its bound and the peers."""
+    from .bench.answers import answer
+
+    problem, gpu = GemmProblem(m, n, k), devices.get(device)
+    if kernel is not None:
+        tactic_type(kernel)
+    found, text = answer(problem.n, problem.k, problem.m, mode, gpu.name, kernel)
+    _show(as_json, dataclasses.asdict(found), textwrap.fill(text, 100, break_on_hyphens=False))
 
 
 def main(arguments: list[str] | None = None) -> int:
