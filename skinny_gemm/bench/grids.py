@@ -20,8 +20,7 @@ def select(kernel: str, problem: GemmProblem, device: Device, choice: str | Sequ
     if choice == "default":
         return [default]
     if choice == "coarse":
-        grid = {WarpSplitKTactic.kernel: _warp_splitk, WsGemmTactic.kernel: _ws_gemm}.get(kernel, _neighbours)
-        return list(dict.fromkeys([default, *grid(default, problem, device)]))
+        return list(dict.fromkeys([default, *coarse(kernel, problem, device)]))
     if isinstance(choice, str):
         raise ValueError(f"tactics is {choice!r}, but must be 'default', 'coarse' or a list of tactics.")
     legal = [tactic for tactic in choice if tactic.why_not(problem, device) is None]
@@ -30,20 +29,27 @@ def select(kernel: str, problem: GemmProblem, device: Device, choice: str | Sequ
     return legal
 
 
-def _warp_splitk(default: WarpSplitKTactic, problem: GemmProblem, device: Device) -> list[WarpSplitKTactic]:
-    """About a dozen tactics around the default.
+def coarse(kernel: str, problem: GemmProblem, device: Device) -> list[Tactic]:
+    """The heuristic tactic and those around it, pruned by reason; it does not depend on what was recorded."""
+    start = tactic_type(kernel).heuristic(problem, device)
+    grid = {WarpSplitKTactic.kernel: _warp_splitk, WsGemmTactic.kernel: _ws_gemm}.get(kernel, _neighbours)
+    return list(dict.fromkeys([start, *grid(start, problem, device)]))
 
-    - Stages decide the bytes in flight, the strongest lever: six depths from 2 to 16 with the default's output tile.
+
+def _warp_splitk(start: WarpSplitKTactic, problem: GemmProblem, device: Device) -> list[WarpSplitKTactic]:
+    """About a dozen tactics around the heuristic one.
+
+    - Stages decide the bytes in flight, the strongest lever: six depths from 2 to 16 with the start's output tile.
     - The other output tile trades CTAs against reads of x; its best depth differs: shallow, middle and deepest ring.
     - The other K tile, at the stage count with the same bytes and at the deepest: it changes barriers per byte only.
     - Half the token tile doubles the CTAs and is only worth it where the grid is small: two depths. A token tile beyond
       M multiplies rows that do not exist and is left out; below half of M it reads the weights more than twice.
-    - The other number of activation loaders matters little: once, at the default.
+    - The other number of activation loaders matters little: once, at the start.
     """
     other = {"output_tile": {16: 32, 32: 16}, "k_tile": {128: 256, 256: 128}, "b_loader_warps": {1: 2, 2: 1}}
 
     def flipped(field: str) -> WarpSplitKTactic:
-        return replace(default, **{field: other[field][getattr(default, field)]})
+        return replace(start, **{field: other[field][getattr(start, field)]})
 
     def at(tactic: WarpSplitKTactic, stages: Sequence[int]) -> list[WarpSplitKTactic]:
         """The legal ones of these depths; one that does not fit becomes the deepest that does."""
@@ -55,18 +61,18 @@ def _warp_splitk(default: WarpSplitKTactic, problem: GemmProblem, device: Device
         return [t for s in sorted(depths) if (t := replace(tactic, stages=s)).why_not(problem, device) is None]
 
     covering = next((tile for tile in TOKEN_TILES if tile >= problem.m), TOKEN_TILES[-1])
-    tokens = {covering, max(covering // 2, TOKEN_TILES[0])} - {default.token_tile}
-    same_bytes = default.stages * default.k_tile // flipped("k_tile").k_tile
+    tokens = {covering, max(covering // 2, TOKEN_TILES[0])} - {start.token_tile}
+    same_bytes = start.stages * start.k_tile // flipped("k_tile").k_tile
     return [
-        *at(default, STAGES),
+        *at(start, STAGES),
         *at(flipped("output_tile"), (4, 8, MAX_STAGES)),
         *at(flipped("k_tile"), (same_bytes, MAX_STAGES)),
-        *(tactic for tile in sorted(tokens) for tactic in at(replace(default, token_tile=tile), (4, MAX_STAGES))),
-        *at(flipped("b_loader_warps"), (default.stages,)),
+        *(tactic for tile in sorted(tokens) for tactic in at(replace(start, token_tile=tile), (4, MAX_STAGES))),
+        *at(flipped("b_loader_warps"), (start.stages,)),
     ]
 
 
-def _ws_gemm(default: WsGemmTactic, problem: GemmProblem, device: Device) -> list[WsGemmTactic]:
+def _ws_gemm(start: WsGemmTactic, problem: GemmProblem, device: Device) -> list[WsGemmTactic]:
     """Thirty to eighty tactics of a front; on H200 the best ones of a wider search were all of this kind.
 
     - All weights must be resident at once for their loads to run ahead of x: one wave, on at least a fourth of the SMs.
@@ -106,8 +112,8 @@ def _resident(tactic: Tactic, problem: GemmProblem, device: Device) -> bool:
     return footprint.waves == 1 and device.sms / 4 <= footprint.ctas <= device.sms
 
 
-def _neighbours(default: Tactic, problem: GemmProblem, device: Device) -> list[Tactic]:
-    """For a kernel without a grid of its own: every legal tactic that differs from the default in one field."""
-    choices = KERNELS[default.kernel].choices(problem, device)
-    changed = (replace(default, **{f.name: value}) for f in fields(default) for value in choices[f.name])
+def _neighbours(start: Tactic, problem: GemmProblem, device: Device) -> list[Tactic]:
+    """For a kernel without a grid of its own: every legal tactic that differs from the heuristic one in one field."""
+    choices = KERNELS[start.kernel].choices(problem, device)
+    changed = (replace(start, **{f.name: value}) for f in fields(start) for value in choices[f.name])
     return [tactic for tactic in changed if tactic.why_not(problem, device) is None]

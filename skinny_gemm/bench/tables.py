@@ -1,11 +1,19 @@
-"""Answers from the records: the best tactic of a problem, how sure, how far from its bound and from its peers."""
+"""Answers from the records: the best tactic of a problem, how sure, how far from its bound and from its peers.
 
+`python -m skinny_gemm.bench.tables` writes data/best.csv, the default tactics, from them.
+"""
+
+import csv
+import io
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from . import records
 from .records import BOUNDS, PEERS, Record
+
+COLUMNS = ("device", "kernel", "n", "k", "m", "tactic", "median_us", "campaign")  #: of data/best.csv
 
 
 @dataclass(frozen=True)
@@ -82,3 +90,40 @@ def bound_of(rows: Iterable[Record]) -> float | None:
     rows = list(rows)
     times = [fastest_of(rows, name) for name in BOUNDS]
     return max((time for time in times if time is not None), default=None)
+
+
+def defaults(data_dir: str | Path | None = None) -> str:
+    """The text of data/best.csv: for each problem of each kernel of ours the fastest tactic, chained and cold.
+
+    `Tactic.default` reads it. ValueError if a campaign is broken.
+    """
+    for sentence in records.problems(data_dir).values():
+        raise ValueError(sentence)
+    fastest: dict[tuple, Record] = {}
+    for row in newest(records.rows(data_dir)):
+        if row.kernel in PEERS + BOUNDS or (row.mode, row.weights) != ("chained", "cold"):
+            continue
+        key = row.device, row.kernel, row.n, row.k, row.m
+        if key not in fastest or row.median_us < fastest[key].median_us:
+            fastest[key] = row
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(COLUMNS)
+    table.writerows([getattr(fastest[key], column) for column in COLUMNS] for key in sorted(fastest))
+    return text.getvalue()
+
+
+def main() -> Path:
+    """Writes data/best.csv anew."""
+    from ..problem import data_dir
+
+    path = data_dir() / "best.csv"
+    records.write_whole(path, defaults().encode())
+    return path
+
+
+if __name__ == "__main__":
+    try:
+        print(f"wrote {main()}")
+    except (ValueError, OSError) as error:
+        sys.exit(f"error: {error}")

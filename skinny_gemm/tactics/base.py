@@ -4,16 +4,19 @@ A tactic is a frozen dataclass of integers. Sliders, the command line, sweeps an
 tactic type and nothing else.
 """
 
+import csv
 from abc import ABC, abstractmethod
 from dataclasses import astuple, dataclass, fields
+from functools import lru_cache
 from math import ceil
 from numbers import Integral
+from pathlib import Path
 from typing import ClassVar, Self
 
 import numpy as np
 
 from ..device import Device
-from ..problem import GemmProblem
+from ..problem import GemmProblem, data_dir
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,7 @@ class Tactic(ABC):
     def unsupported(cls, problem: GemmProblem, device: Device) -> str | None:
         """Why no tactic at all can run `problem` on `device`, in words; None if one can."""
         try:
-            cls.default(problem, device)
+            cls.heuristic(problem, device)
         except ValueError as error:
             return str(error)
         return None
@@ -135,9 +138,43 @@ class Tactic(ABC):
         """Every legal tactic, in ascending field order."""
 
     @classmethod
-    @abstractmethod
     def default(cls, problem: GemmProblem, device: Device) -> Self:
-        """The tactic to start from; ValueError in words where none is legal."""
+        """The tactic to start from: the fastest recorded where there is one, else `heuristic`.
+
+        Of the records those count that are of this device, N and K, and of M or the next M above that was recorded
+        (chained, cold weights; data/best.csv). ValueError in words where no tactic is legal.
+        """
+        recorded = best_recorded(data_dir() / "best.csv").get((device.name, cls.kernel, problem.n, problem.k), {})
+        covering = min((m for m in recorded if m >= problem.m), default=None)
+        if covering is not None:
+            tactic = cls.parse(recorded[covering])
+            if tactic.why_not(problem, device) is None:
+                return tactic
+        return cls.heuristic(problem, device)
+
+    @classmethod
+    @abstractmethod
+    def heuristic(cls, problem: GemmProblem, device: Device) -> Self:
+        """A good tactic by reasoning alone, whatever was recorded; ValueError in words where none is legal."""
+
+
+@lru_cache(maxsize=4)
+def best_recorded(path: Path) -> dict[tuple[str, str, int, int], dict[int, str]]:
+    """The fastest tactics of data/best.csv: (device, kernel, N, K) to M to tactic; {} if there is no such file."""
+    best: dict[tuple[str, str, int, int], dict[int, str]] = {}
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            for row in csv.DictReader(file):
+                key = row["device"], row["kernel"], int(row["n"]), int(row["k"])
+                best.setdefault(key, {})[int(row["m"])] = row["tactic"]
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError, csv.Error, KeyError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"{path} cannot be read ({type(error).__name__} {error}): "
+            "write it anew with python -m skinny_gemm.bench.tables"
+        ) from error
+    return best
 
 
 def occupancy(smem_bytes: int, threads: int, device: Device) -> int:

@@ -1,4 +1,4 @@
-"""Tactics of the warp split-K kernel: what is legal, what it costs, and a default."""
+"""Tactics of the warp split-K kernel: what is legal, what it costs, and a good one by reasoning."""
 
 import itertools
 from dataclasses import dataclass
@@ -17,8 +17,10 @@ B_LOADER_WARPS = (1, 2)
 MAX_M = 32
 MAX_N = (1 << 31) - 16  #: the kernel counts weight rows in 32 bits
 MAX_K_TILES = 64  #: the K loop is fully unrolled; more tiles would outgrow the instruction cache
-MAX_RESIDENT = 3  #: CTAs per SM the default leaves room for: 6288x7168 ran 4 % faster on H200 with three than with two
-SHORT_K = 2048  #: up to here the default takes the wider output tile whatever the number of CTAs
+MAX_RESIDENT = (
+    3  #: CTAs per SM the heuristic leaves room for: 6288x7168 ran 4 % faster on H200 with three than with two
+)
+SHORT_K = 2048  #: up to here the heuristic takes the wider output tile whatever the number of CTAs
 MAX_STAGES = 16  #: more than about 12 stages stopped helping on H200
 
 
@@ -105,8 +107,8 @@ class WarpSplitKTactic(Tactic):
         return [tactic for fields in space if (tactic := cls(*fields)).why_not(problem, device) is None]
 
     @classmethod
-    def default(cls, problem: GemmProblem, device: Device) -> "WarpSplitKTactic":
-        """A tactic by heuristics: least scheduled work, tokens covered, ring as deep as the needed CTAs allow.
+    def heuristic(cls, problem: GemmProblem, device: Device) -> "WarpSplitKTactic":
+        """By reasoning: least scheduled work, tokens covered, ring as deep as the needed CTAs allow.
 
         Over the TP8 shapes recorded on H200 it is 2 % slower than the best of a coarse grid on average.
         ValueError, with the reason, if the kernel cannot take `problem`.

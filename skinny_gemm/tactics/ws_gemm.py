@@ -1,4 +1,4 @@
-"""Tactics of the weight-stationary GEMM: what is legal, what it costs, and a default."""
+"""Tactics of the weight-stationary GEMM: what is legal, what it costs, and a good one by reasoning."""
 
 import itertools
 from collections.abc import Iterator
@@ -25,13 +25,7 @@ MAX_MMAS = 2048  #: of a warp: the loops are fully unrolled; more would outgrow 
 REGISTERS = 255  #: that one thread can name
 HELD = 8  #: registers of a K block that a thread holds
 OTHER_REGISTERS = 36  #: of a thread besides weights and accumulators: addresses, x and the epilogue's
-PART_BLOCKS = 15  #: K blocks of a warp that the default aims at
-
-#: (N, K): for M up to so many, the fastest tactic of those measured on H200, chained and cold
-MEASURED = {
-    (560, 7168): ((8, "7,2,8,3,8,1"), (16, "5,2,8,0,8,4"), (32, "5,2,8,0,16,2"), (64, "5,1,16,0,32,1")),
-    (288, 7168): ((8, "6,1,14,0,8,4"), (16, "6,2,14,0,8,4"), (32, "3,2,14,0,16,2"), (64, "3,2,16,0,32,2")),
-}
+PART_BLOCKS = 15  #: K blocks of a warp that the heuristic aims at
 
 
 @dataclass(frozen=True)
@@ -193,17 +187,13 @@ class WsGemmTactic(Tactic):
         return f"{problem.n}x{problem.k} at M = {problem.m}: no tactic fits {device.title}"
 
     @classmethod
-    def default(cls, problem: GemmProblem, device: Device) -> "WsGemmTactic":
-        """The fastest measured on H200 where one was, else one by heuristics drawn from those.
+    def heuristic(cls, problem: GemmProblem, device: Device) -> "WsGemmTactic":
+        """The legal one that is most like the fastest ones on H200, see `_preference`.
 
         ValueError, with the reason, if the kernel cannot take `problem`.
         """
         if reason := cls.unsupported(problem, device):
             raise ValueError(reason)
-        for most, text in MEASURED.get((problem.n, problem.k), ()):
-            tactic = cls.parse(text)
-            if problem.m <= most and tactic.why_not(problem, device) is None:
-                return tactic
         # Groups of half of the tokens, so that one half settles while the other is multiplied.
         tokens = MMA_N << max(0, (layout.token_tiles(problem.m) - 1).bit_length() - 1)
         for tg in (tokens, 0, None):  # None: whatever there is

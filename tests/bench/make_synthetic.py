@@ -69,15 +69,15 @@ def main() -> None:
 
 
 def _tactics(problem: GemmProblem, h200) -> list:
-    default = tactics.KERNELS["warp-splitk"].default(problem, h200)
+    start = tactics.KERNELS["warp-splitk"].heuristic(problem, h200)
     near = [
         tactic
         for tactic in tactics.KERNELS["warp-splitk"].enumerate(problem, h200)
-        if (tactic.token_tile, tactic.b_loader_warps) == (default.token_tile, default.b_loader_warps)
-        and tactic.k_tile == default.k_tile
+        if (tactic.token_tile, tactic.b_loader_warps) == (start.token_tile, start.b_loader_warps)
+        and tactic.k_tile == start.k_tile
         and tactic.stages in (2, 4, 6)
     ]
-    return list(dict.fromkeys([default, *near]))
+    return list(dict.fromkeys([start, *near]))
 
 
 if __name__ == "__main__":

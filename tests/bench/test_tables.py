@@ -91,3 +91,49 @@ def test_kernels_peers_modes_devices_and_warm_weights_do_not_mix(tmp_path):
 def test_no_record_is_said_in_words():
     with pytest.raises(ValueError, match="No record of our kernels for N = 5, K = 7168, M = 8, chained, cold"):
         tables.best(5, 7168, 8, data_dir=FIXTURES)
+
+
+def test_the_default_tactics_in_the_repository_are_what_the_records_say():
+    """If this fails: python -m skinny_gemm.bench.tables"""
+    from skinny_gemm.problem import data_dir
+
+    assert (data_dir() / "best.csv").read_text(encoding="utf-8") == tables.defaults()
+
+
+def test_the_defaults_are_the_best_of_every_problem_of_ours(tmp_path):
+    ws = dataclasses.replace(SLOW, kernel="ws-gemm", tactic="1,2,2,0,0,1")
+    write(
+        tmp_path,
+        "2026-01-01",
+        {
+            SLOW: 8.0,
+            FAST: 9.0,
+            ws: 12.0,
+            dataclasses.replace(SLOW, m=1): 7.0,
+            dataclasses.replace(SLOW, m=2, mode="isolated"): 7.0,
+            dataclasses.replace(SLOW, m=4, weights="warm"): 7.0,
+            dataclasses.replace(SLOW, kernel="cublas", tactic=""): 1.0,
+            Point("stream", 64, 1024, 0, "528x3x8192"): 1.0,
+        },
+    )
+    write(tmp_path, "2026-02-01", {SLOW: 10.0})
+    assert tables.defaults(tmp_path).splitlines() == [
+        "device,kernel,n,k,m,tactic,median_us,campaign",
+        'h200,warp-splitk,64,1024,1,"16,8,256,2,1",7.0,2026-01-01',
+        'h200,warp-splitk,64,1024,8,"16,8,256,4,1",9.0,2026-01-01',
+        'h200,ws-gemm,64,1024,8,"1,2,2,0,0,1",12.0,2026-01-01',
+    ]
+
+
+def test_defaults_are_not_made_of_half_the_records(tmp_path):
+    path = write(tmp_path, "2026-01-01", {SLOW: 8.0}) / "records.csv"
+    path.write_text(path.read_text()[:-6])
+    with pytest.raises(ValueError, match="records.csv, line 2"):
+        tables.defaults(tmp_path)
+
+
+def test_the_command_writes_what_the_records_say(tmp_path, monkeypatch):
+    write(tmp_path, "2026-01-01", {SLOW: 8.0})
+    monkeypatch.setenv("SKINNY_GEMM_DATA", str(tmp_path))
+    assert tables.main() == tmp_path / "best.csv"
+    assert (tmp_path / "best.csv").read_text() == tables.defaults(tmp_path)

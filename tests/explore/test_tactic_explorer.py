@@ -272,7 +272,7 @@ class Another(Tactic):
         return [cls(w, d) for w in (1, 2) for d in range(1, 9) if w != d]
 
     @classmethod
-    def default(cls, problem, device):
+    def heuristic(cls, problem, device):
         return cls(1, 3)
 
 

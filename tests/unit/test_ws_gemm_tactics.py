@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from skinny_gemm import device
 from skinny_gemm.problem import FrontProblem, GemmProblem, shapes
 from skinny_gemm.tactics import WsGemmTactic
-from skinny_gemm.tactics.ws_gemm import MEASURED
 
 H200 = device.get("h200")
 FRONT = GemmProblem(8, 560, 7168)
@@ -91,18 +90,13 @@ def test_enumerate_is_exactly_what_is_legal(m, n, k):
 def test_the_default_is_legal_or_the_reason_is_given(m, shape, name):
     problem, gpu = GemmProblem(m, shape.n, shape.k), device.get(name)
     if reason := WsGemmTactic.unsupported(problem, gpu):
-        with pytest.raises(ValueError) as raised:
-            WsGemmTactic.default(problem, gpu)
-        assert str(raised.value) == reason
+        for choose in (WsGemmTactic.default, WsGemmTactic.heuristic):
+            with pytest.raises(ValueError) as raised:
+                choose(problem, gpu)
+            assert str(raised.value) == reason
     else:
         assert WsGemmTactic.default(problem, gpu).why_not(problem, gpu) is None
-
-
-@pytest.mark.parametrize(("n", "k"), MEASURED)
-@pytest.mark.parametrize("m", [1, 8, 9, 16, 17, 32, 33, 64])
-def test_measured_tactics_are_the_defaults_of_the_fronts(n, k, m):
-    expected = next(text for most, text in MEASURED[n, k] if m <= most)
-    assert str(WsGemmTactic.default(GemmProblem(m, n, k), H200)) == expected
+        assert WsGemmTactic.heuristic(problem, gpu).why_not(problem, gpu) is None
 
 
 def test_the_choices_are_the_values_of_legal_tactics():
