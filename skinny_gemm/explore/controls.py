@@ -56,46 +56,30 @@ class Choice(widgets.Box):
         self._control.observe(self._changed, "value")
 
 
-class TacticControls(Explorer):
-    """An explorer of one tactic on one problem: kernel, device, model and projection (or N, K), M, and every field.
+class ProblemControls(Explorer):
+    """An explorer of one problem: device, model and projection (or N, K), and M.
 
-    A subclass calls `build`, then `super().__init__` with `self.rows` (and more), and `legality` when it draws.
+    A subclass calls `build_problem`, then `super().__init__` with `self.problem_rows` and more.
     """
 
-    def build(self, device: str, projection: str, more: Sequence[widgets.Widget] = ()) -> None:
-        """Makes the controls; `more` join the first row. They start at the kernel's default tactic for `projection`."""
+    def build_problem(self, device: str, projection: str, before=(), after=(), beside_m=()) -> None:
+        """Makes the controls for `projection` of the first model; others join the first row, or stand beside M."""
         self.shapes = problems.shapes()
         models = list(dict.fromkeys((shape.model, shape.parallel) for shape in self.shapes))
-        self.kernel = toggles("kernel", list(KERNELS), next(iter(KERNELS)))
         self.device = dropdown("device", [(devices.get(name).title, name) for name in devices.names()], device)
         self.model = dropdown("model", [(" ".join(m), m) for m in models] + [(CUSTOM, None)], models[0])
         self.projection = dropdown("projection", [("", None)], None, "330px")
         self.n = widgets.BoundedIntText(value=16, min=1, max=1 << 24, description="N", layout=_narrow())
         self.k = widgets.BoundedIntText(value=128, min=1, max=1 << 24, description="K", layout=_narrow())
         self.m = slider("M", 1, MAX_M, 8, "420px")
-        self.default_button = widgets.Button(description="Default", tooltip="the tactic the heuristics choose")
-        self.default_button.on_click(lambda _: self.guard(self.take_default))
-        self.tactic_row = widgets.HBox(layout=rows_layout())
-        self.fields: dict[str, Choice] = {}
-        self.verdict = widgets.HTML()
-        self._built = None
         self._offer_projections(projection)
-        self._offer_fields()
-        self._set(self.kind.default(self.problem, self.gpu))
         self.model.observe(lambda _: self._offer_projections(), "value")
         self.projection.observe(lambda _: self._take_projection(), "value")
-        self.rows = [
-            (self.kernel, self.device, *more),
+        self.problem_rows = [
+            (*before, self.device, *after),
             (self.model, self.projection, self.n, self.k),
-            (self.m, self.default_button),
-            (self.tactic_row,),
-            (self.verdict,),
+            (self.m, *beside_m),
         ]
-        self.watched = [self.kernel, self.device, self.n, self.k, self.m]
-
-    @property
-    def kind(self) -> type[Tactic]:
-        return tactic_type(self.kernel.value)
 
     @property
     def gpu(self) -> devices.Device:
@@ -103,8 +87,60 @@ class TacticControls(Explorer):
 
     @property
     def problem(self) -> GemmProblem:
+        """M, N and K on screen."""
+        return GemmProblem(self.m.value, self.n.value, self.k.value)
+
+    def _offer_projections(self, preferred: str | None = None) -> None:
+        """Offers the projections of the chosen model, or N and K to type in."""
+        custom = self.model.value is None
+        self.projection.disabled = custom
+        self.n.disabled = self.k.disabled = not custom
+        if not custom:
+            mine = [shape for shape in self.shapes if (shape.model, shape.parallel) == self.model.value]
+            with self.quietly():
+                self.projection.options = [(f"{shape.projection} {shape.n}x{shape.k}", shape) for shape in mine]
+                self.projection.value = next((s for s in mine if s.projection == preferred), mine[0])
+            self._take_projection()
+
+    def _take_projection(self) -> None:
+        """Sets N and K to those of the projection; one redraw, if this is not part of a larger change."""
+        if self._held or self.projection.value is None:
+            return
+        with self.quietly():
+            self.n.value, self.k.value = self.projection.value.n, self.projection.value.k
+        if self.children:
+            self.redraw()
+
+
+class TacticControls(ProblemControls):
+    """An explorer of one tactic on one problem: kernel, device, model and projection (or N, K), M, and every field.
+
+    A subclass calls `build`, then `super().__init__` with `self.rows` (and more), and `legality` when it draws.
+    """
+
+    def build(self, device: str, projection: str, more: Sequence[widgets.Widget] = ()) -> None:
+        """Makes the controls; `more` join the first row. They start at the kernel's default tactic for `projection`."""
+        self.kernel = toggles("kernel", list(KERNELS), next(iter(KERNELS)))
+        self.default_button = widgets.Button(description="Default", tooltip="the tactic the heuristics choose")
+        self.default_button.on_click(lambda _: self.guard(self.take_default))
+        self.tactic_row = widgets.HBox(layout=rows_layout())
+        self.fields: dict[str, Choice] = {}
+        self.verdict = widgets.HTML()
+        self._built = None
+        self.build_problem(device, projection, [self.kernel], more, [self.default_button])
+        self._offer_fields()
+        self._set(self.kind.default(self.problem, self.gpu))
+        self.rows = [*self.problem_rows, (self.tactic_row,), (self.verdict,)]
+        self.watched = [self.kernel, self.device, self.n, self.k, self.m]
+
+    @property
+    def kind(self) -> type[Tactic]:
+        return tactic_type(self.kernel.value)
+
+    @property
+    def problem(self) -> GemmProblem:
         """M, N and K on screen, as the kernel sees them."""
-        return self.kind.problem(GemmProblem(self.m.value, self.n.value, self.k.value))
+        return self.kind.problem(super().problem)
 
     @property
     def tactic(self) -> Tactic | None:
@@ -159,27 +195,6 @@ class TacticControls(Explorer):
                 control.offer(choices[name])
             if fresh and self.kind.unsupported(self.problem, self.gpu) is None:
                 self._set(self.kind.default(self.problem, self.gpu))
-
-    def _offer_projections(self, preferred: str | None = None) -> None:
-        """Offers the projections of the chosen model, or N and K to type in."""
-        custom = self.model.value is None
-        self.projection.disabled = custom
-        self.n.disabled = self.k.disabled = not custom
-        if not custom:
-            mine = [shape for shape in self.shapes if (shape.model, shape.parallel) == self.model.value]
-            with self.quietly():
-                self.projection.options = [(f"{shape.projection} {shape.n}x{shape.k}", shape) for shape in mine]
-                self.projection.value = next((s for s in mine if s.projection == preferred), mine[0])
-            self._take_projection()
-
-    def _take_projection(self) -> None:
-        """Sets N and K to those of the projection; one redraw, if this is not part of a larger change."""
-        if self._held or self.projection.value is None:
-            return
-        with self.quietly():
-            self.n.value, self.k.value = self.projection.value.n, self.projection.value.k
-        if self.children:
-            self.redraw()
 
 
 def _narrow() -> widgets.Layout:
