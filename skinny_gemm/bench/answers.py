@@ -34,8 +34,8 @@ def answer(
     sentences = (
         f"For {n}x{k} at M = {m} on {device}, {mode} launches and cold weights, take {found.kernel} {found.tactic}: "
         f"{time_of(chosen)}.",
-        how_sure(chosen, (row for row in mine if row is not chosen)),
         how_far(chosen, found.bound),
+        how_sure(chosen, (row for row in mine if row is not chosen)),
         f"Of the peers' best, it is {against(chosen, best_peers(here))}." if found.peers else "No peer is recorded.",
         f"Campaign {found.campaign}, commit {found.commit[:8]}.",
     )

@@ -42,12 +42,13 @@ class Labels(Artist):
         va: str = "center",
         weight: str = "normal",
         offset: tuple[float, float] = (0, 0),
+        family: str = "sans-serif",
     ):
         super().__init__()
         self.points = np.asarray(points, dtype=float).reshape(-1, 2)
         self.texts = [str(text) for text in texts]
         self.color, self.offset, self.ha, self.va = color, offset, ha, va
-        self.font = FontProperties(family="sans-serif", size=size, weight=weight)
+        self.font = FontProperties(family=family, size=size, weight=weight)
         self.set_transform(transform)
         self.set_zorder(4)
 

@@ -45,8 +45,8 @@ def test_the_whole_answer_tells_the_record(tmp_path):
     found, said = answers.answer(64, 1024, 8, data_dir=tmp_path)
     assert found.tactic == FAST.tactic and said == (
         f"For 64x1024 at M = 8 on h200, chained launches and cold weights, take warp-splitk {FAST.tactic}: 9.000 us "
-        "(95 % interval 8.910 to 9.090). Of 1 other recorded tactic it is FASTER than 1. That is 1.500 times the "
-        "measured bound of 6.000 us. Of the peers' best, it is FASTER than cublas (18.000 us, 2.00 times as long). "
+        "(95 % interval 8.910 to 9.090). That is 1.500 times the measured bound of 6.000 us. Of 1 other recorded "
+        "tactic it is FASTER than 1. Of the peers' best, it is FASTER than cublas (18.000 us, 2.00 times as long). "
         "Campaign 2026-01-01, commit 01234567."
     )
     with pytest.raises(ValueError, match="No record of our kernels for N = 64, K = 1024, M = 9"):
