@@ -1,9 +1,11 @@
 """A campaign: every kernel, peer and bound of some problems, measured in one go and kept under data/campaigns.
 
 `plan` lists the points, `run_campaign` measures them, `bench` is the front door with plain arguments. What has been
-measured survives an interrupt or a crash; `resume` continues from there and skips points that failed.
+measured survives an interrupt or a crash; `resume` continues from there and skips points that failed. Points are
+measured in a process of its own (`worker`), so that one that hangs or crashes costs nothing but itself.
 """
 
+import functools
 import os
 import secrets
 import shlex
@@ -11,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,12 +22,14 @@ from ..device import Device
 from ..problem import GemmProblem
 from ..tactics import Tactic, tactic_type
 from . import clocks, graphs, grids
-from .machine import Machine, Progress, sentence
+from .machine import Machine, Progress, compile_all
 from .records import MODES, PEERS, WEIGHTS, Campaign, CampaignWriter, Point
+from .worker import LIMIT_S, Failed, Worker
 
 MS = (1, 2, 4, 8, 16, 32, 64)
 DEFAULT_MODES = ("isolated", "chained")
 SAVE_EVERY_S = 5.0  #: a crash of the process loses at most this much
+DEFAULT_ONLY = ":default"  #: behind a mode
 COMMIT_VARIABLE = "SKINNY_GEMM_COMMIT"  #: commit of a tree that came without its git: a hash, "-dirty" behind it or not
 
 
@@ -43,26 +47,30 @@ def plan(
     """The points to measure, shape by shape, and one sentence for each problem that a kernel or peer cannot take.
 
     Beside `kernel` stand its baselines (`grids.BASELINES`) at their default tactics, then the peers. `shapes` are
-    (N, K) pairs; duplicates count once. ValueError for an unknown kernel, mode, peer or tactic choice.
+    (N, K) pairs; duplicates count once. A mode written "isolated:default" is measured with the default tactic only.
+    ValueError for an unknown kernel, mode, peer or tactic choice.
     """
+    of_default = {mode.removesuffix(DEFAULT_ONLY) for mode in modes if mode.endswith(DEFAULT_ONLY)}
+    modes = list(dict.fromkeys(mode.removesuffix(DEFAULT_ONLY) for mode in modes))
     for name, values, allowed in (("mode", modes, MODES), ("peer", peers, PEERS), ("weights", [weights], WEIGHTS)):
         if unknown := set(values) - set(allowed):
             raise ValueError(f"{name} is {sorted(unknown)[0]!r}, but must be one of {', '.join(allowed)}.")
     parse = tactic_type(kernel).parse
     choice: str | list[Tactic] = tactics if isinstance(tactics, str) else [parse(text) for text in tactics]
-    if isinstance(choice, str) and choice not in ("default", "coarse"):
-        raise ValueError(f"tactics is {choice!r}, but must be 'default', 'coarse' or a list of tactics.")
+    if isinstance(choice, str):
+        grids.check(choice)
     points, left_out = [], []
     for n, k in dict.fromkeys(shapes):
         ours = []
         for m in dict.fromkeys(ms):
             problem = GemmProblem(m, n, k)
             try:
-                selected = grids.select(kernel, problem, device, choice)
+                chosen = {mode: grids.select(kernel, problem, device, choice) for mode in set(modes) - of_default}
+                chosen |= {mode: grids.select(kernel, problem, device, "default") for mode in of_default}
             except ValueError as error:
                 left_out.append(f"{n}x{k} M={m}: {error}")
                 continue
-            ours += [Point(kernel, n, k, m, str(tactic), mode, weights) for tactic in selected for mode in modes]
+            ours += [Point(kernel, n, k, m, str(tactic), mode, weights) for mode in modes for tactic in chosen[mode]]
             for name in (*grids.BASELINES.get(kernel, ()), *peers):
                 try:
                     theirs = _rival_tactics(name, problem, device)
@@ -78,7 +86,8 @@ def plan(
 def run_campaign(
     writer: CampaignWriter,
     points: Sequence[Point],
-    machine: Machine,
+    machine: Worker,
+    prepare: Callable[[Sequence[Point], Progress], Mapping[Point, str]] = lambda points, progress: {},
     ceilings: bool = False,
     deadline: float | None = None,
     progress: Progress = lambda what, done, total: None,
@@ -86,8 +95,8 @@ def run_campaign(
 ) -> None:
     """Measures the points that `writer` does not have yet; the folder is saved whatever happens.
 
-    A point that fails is recorded in words and passed over, unless it killed the GPU context: that raises RuntimeError,
-    and a resumed run skips the point. Stops early, incomplete, when `now()` passes `deadline`.
+    `prepare` compiles points and returns why, for each that cannot be. A point that fails is recorded in words and
+    passed over. Stops early, incomplete, when `now()` passes `deadline`. RuntimeError if `machine` is lost for good.
     """
     earlier = list(writer.campaign.clocks.get("samples", ()))
 
@@ -98,9 +107,9 @@ def run_campaign(
     save()
     try:
         todo = [point for point in points if point not in writer.done]
-        for point, reason in machine.prepare(todo, progress).items():
+        for point, reason in prepare(todo, progress).items():
             writer.fail(point, reason)
-        machine.sample_clocks("before")
+        _sample_clocks(machine, "before")
         if ceilings and not writer.campaign.ceilings:
             _ceilings(writer, machine)
         saved = now()
@@ -113,7 +122,7 @@ def run_campaign(
             if now() - saved > SAVE_EVERY_S:
                 save()
                 saved = now()
-        machine.sample_clocks("after")
+        _sample_clocks(machine, "after")
         writer.update(complete=True)
     finally:
         save()
@@ -132,16 +141,17 @@ def bench(
     resume: bool = False,
     seconds_budget: float | None = None,
     replays: int = graphs.REPLAYS,
+    limit_s: float = LIMIT_S,
     progress: bool = True,
     fronts: Mapping[tuple[int, int], GemmProblem] | None = None,
 ) -> Path:
     """Runs a campaign on the visible GPU and returns its folder (by default data/campaigns/<date>-<device>-<commit>).
 
-    `shapes`: (N, K) pairs. `tactics`: "default", "coarse" (see `grids`) or a list of tactics as text. `peers`: all that
-    can run here, none, or the ones named. `bounds`: also the streaming bound, the dependency floor and the ceilings.
-    `weights`: "cold" (rotating through more than 5x L2) or "warm" (one copy).
-    `modes`: of "isolated", "chained" and "exposed". `fronts` maps (N, K) to what a weight is where its shape does not
-    tell (a `FrontProblem` of any M); it is kept in campaign.json.
+    `shapes`: (N, K) pairs. `tactics`: "default", "coarse", "full" (see `grids`) or a list of tactics as text. `peers`:
+    all that can run here, none, or the ones named. `bounds`: also the streaming bound, the dependency floor and the
+    ceilings. `weights`: "cold" (rotating through more than 5x L2) or "warm" (one copy). `modes`: of "isolated",
+    "chained" and "exposed", see `plan`. `limit_s`: seconds for one point, then it has failed. `fronts` maps (N, K) to
+    what a weight is where its shape does not tell (a `FrontProblem` of any M); it is kept in campaign.json.
     `resume` continues `out`. After `seconds_budget` (compilation included) it stops, to be resumed. A folder that
     exists is refused otherwise. ValueError for bad arguments and where there is no GPU.
     """
@@ -152,6 +162,8 @@ def bench(
         raise ValueError("To resume, name the campaign's folder as out.")
     if seconds_budget is not None and not seconds_budget > 0:
         raise ValueError(f"The budget is {seconds_budget} seconds, but must be positive.")
+    if not limit_s > 0:
+        raise ValueError(f"The limit for a point is {limit_s} seconds, but must be positive.")
     gpu = devices.current()
     shapes, ms = list(dict.fromkeys(shapes)), list(ms)
     names, absent = _peers(peers)
@@ -168,37 +180,43 @@ def bench(
     if folder.exists() and not resume:
         raise ValueError(f"{folder} exists; records are never overwritten: choose another folder, or resume.")
     seed = secrets.randbits(32)
-    machine = Machine(device, {(p.n, p.k) for p in points}, seed, replays, fronts=fronts)
-    campaign = Campaign(
-        id=folder.name,
-        device=device.name,
-        **machine.describe(),
-        commit=commit,
-        dirty=dirty,
-        date=date.isoformat(timespec="seconds"),
-        command=shlex.join(["python", "-m", "skinny_gemm", *sys.argv[1:]]),
-        method={
-            "replays": replays,
-            "warm_up_replays": graphs.WARM_UP,
-            "graph_us": graphs.TARGET_US,
-            "rotation_over_l2": graphs.COLD_ROTATION,
-            "rotation_launches": graphs.COLD_LAUNCHES,
-            "l2_bytes": device.l2_bytes,
-            "seeds": [seed],
-            "left_out": left_out,
-            "peers_absent": absent,
-            "fronts": [_front(problem) for problem in (fronts or {}).values()],
-        },
-    )
-    writer = CampaignWriter(folder, campaign, resume)
-    if resume:
-        method = writer.campaign.method
-        if method.get("fronts", []) != campaign.method["fronts"]:
-            raise ValueError(f"Cannot resume {folder}: its --split and --valid were others.")
-        writer.update(method={**method, "seeds": [*method["seeds"], seed]})
-    deadline = None if seconds_budget is None else started + seconds_budget
-    with _reporter(progress) as report:
-        run_campaign(writer, points, machine, bounds, deadline, report)
+    make = functools.partial(Machine, device, {(p.n, p.k) for p in points}, seed, replays, fronts=fronts)
+    method = {
+        "replays": replays,
+        "replays_batch": graphs.BATCH,
+        "interval_width": graphs.WIDTH,
+        "warm_up_replays": graphs.WARM_UP,
+        "graph_us": graphs.TARGET_US,
+        "rotation_over_l2": graphs.COLD_ROTATION,
+        "rotation_launches": graphs.COLD_LAUNCHES,
+        "l2_bytes": device.l2_bytes,
+        "limit_s": limit_s,
+        "seeds": [seed],
+        "left_out": left_out,
+        "peers_absent": absent,
+        "fronts": [_front(problem) for problem in (fronts or {}).values()],
+    }
+    with Worker(make, limit_s) as machine:
+        campaign = Campaign(
+            id=folder.name,
+            device=device.name,
+            **machine.describe(),
+            commit=commit,
+            dirty=dirty,
+            date=date.isoformat(timespec="seconds"),
+            command=shlex.join(["python", "-m", "skinny_gemm", *sys.argv[1:]]),
+            method=method,
+        )
+        writer = CampaignWriter(folder, campaign, resume)
+        if resume:
+            earlier = writer.campaign.method
+            if earlier.get("fronts", []) != method["fronts"]:
+                raise ValueError(f"Cannot resume {folder}: its --split and --valid were others.")
+            writer.update(method={**earlier, "seeds": [*earlier["seeds"], seed]})
+        deadline = None if seconds_budget is None else started + seconds_budget
+        prepare = functools.partial(compile_all, device.arch, fronts)
+        with _reporter(progress) as report:
+            run_campaign(writer, points, machine, prepare, bounds, deadline, report)
     return folder
 
 
@@ -217,24 +235,24 @@ def git_commit() -> tuple[str, bool]:
         return "unknown", True
 
 
-def _measure(writer: CampaignWriter, point: Point, machine: Machine) -> None:
+def _measure(writer: CampaignWriter, point: Point, machine: Worker) -> None:
     try:
         result = machine.measure(point)
         writer.add(point, result.samples_us, result.relative_error, result.bytes)
-    except Exception as error:
-        writer.fail(point, sentence(error))
-        if machine.lost():
-            message = f"{point} killed the GPU context; resume {writer.folder} to go on without it."
-            raise RuntimeError(message) from error
+    except (Failed, ValueError) as error:
+        writer.fail(point, str(error))
 
 
-def _ceilings(writer: CampaignWriter, machine: Machine) -> None:
+def _ceilings(writer: CampaignWriter, machine: Worker) -> None:
     try:
         writer.update(ceilings=machine.ceilings())
-    except Exception as error:
-        writer.update(method={**writer.campaign.method, "ceilings_failed": sentence(error)})
-        if machine.lost():
-            raise RuntimeError("Measuring the ceilings killed the GPU context.") from error
+    except Failed as error:
+        writer.update(method={**writer.campaign.method, "ceilings_failed": str(error)})
+
+
+def _sample_clocks(machine: Worker, when: str) -> None:
+    with suppress(Failed):  # never a reason to lose a campaign
+        machine.sample_clocks(when)
 
 
 def _bound_points(n: int, k: int, modes: Sequence[str], weights: str) -> list[Point]:

@@ -1,4 +1,8 @@
-"""Which tactics a sweep tries, pruned by reason: a couple of dozen for one problem, for a front up to eighty."""
+"""Which tactics a sweep tries: the default, a grid pruned by reason, or all.
+
+The grid is a couple of dozen for one problem, for a front up to eighty. What pruning costs is measured by a full sweep:
+`pruning` reads it.
+"""
 
 from collections.abc import Sequence
 from dataclasses import fields, replace
@@ -11,22 +15,42 @@ from ..tactics.ws_gemm import WsGemmTactic
 
 STAGES = (2, 4, 6, 8, 12, MAX_STAGES)
 K_BLOCKS = (7, 14)  #: of a warp of the weight-stationary GEMM, as near as K allows
+CHOICES = ("default", "coarse", "full")
+FULL_MOST = 1000  #: tactics of one problem in a full sweep: warp split-K has up to 300, the front kernel thousands
 BASELINES = {WsGemmTactic.kernel: (WarpSplitKTactic.kernel,)}  #: what a campaign of a kernel measures beside it
 
 
+def check(choice: str) -> None:
+    """ValueError unless `choice` is one of `CHOICES`."""
+    if choice not in CHOICES:
+        raise ValueError(f"tactics is {choice!r}, but must be {', '.join(map(repr, CHOICES))} or a list of tactics.")
+
+
 def select(kernel: str, problem: GemmProblem, device: Device, choice: str | Sequence[Tactic]) -> list[Tactic]:
-    """The tactics to measure: "default", "coarse", or the legal ones of a list. ValueError where none is legal."""
-    default = tactic_type(kernel).default(problem, device)
-    if choice == "default":
-        return [default]
+    """The tactics to measure: of one of `CHOICES`, or the legal ones of a list. ValueError where none is legal.
+
+    "default" is the one; "coarse" adds the pruned grid; "full" is every legal one, the default first, and ValueError
+    where they are more than `FULL_MOST`.
+    """
+    kind = tactic_type(kernel)
+    if not isinstance(choice, str):
+        legal = [tactic for tactic in choice if tactic.why_not(problem, device) is None]
+        if not legal:
+            raise ValueError(f"None of the tactics listed can run {problem.n}x{problem.k} at M = {problem.m}.")
+        return legal
+    check(choice)
+    more = []
+    default = kind.default(problem, device)
     if choice == "coarse":
-        return list(dict.fromkeys([default, *coarse(kernel, problem, device)]))
-    if isinstance(choice, str):
-        raise ValueError(f"tactics is {choice!r}, but must be 'default', 'coarse' or a list of tactics.")
-    legal = [tactic for tactic in choice if tactic.why_not(problem, device) is None]
-    if not legal:
-        raise ValueError(f"None of the tactics listed can run {problem.n}x{problem.k} at M = {problem.m}.")
-    return legal
+        more = coarse(kernel, problem, device)
+    elif choice == "full":
+        more = kind.enumerate(problem, device)
+        if len(more) > FULL_MOST:
+            raise ValueError(
+                f"{kernel} has {len(more):,} tactics for {problem.n}x{problem.k} at M = {problem.m}, and a full sweep "
+                f"takes at most {FULL_MOST:,}: choose 'coarse', or list tactics."
+            )
+    return list(dict.fromkeys([default, *more]))
 
 
 def coarse(kernel: str, problem: GemmProblem, device: Device) -> list[Tactic]:

@@ -1,4 +1,4 @@
-"""The GPU that a campaign runs on: compiles, prepares buffers, times a point and checks its result.
+"""The GPU that a campaign runs on: prepares buffers, times a point and checks its result; `compile_all` goes before.
 
 Per shape one set of buffers, filled with fresh random numbers: enough copies of the weight to exceed 5x L2, x for the
 largest M (a smaller M uses its first rows), and an FP64 reference of every copy. Launch i of a graph multiplies the
@@ -14,7 +14,7 @@ a producer writes x before every launch, and one of the producers alone.
 import functools
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from math import nan
 from multiprocessing import get_context
@@ -110,37 +110,11 @@ class Machine:
             "dsl": dsl_version(),
         }
 
-    def prepare(self, points: Sequence[Point], progress: Progress) -> dict[Point, str]:
-        """Compiles what `points` need, on every core; returns the reason of each point that cannot be compiled."""
-        jobs: dict[tuple, list[Point]] = {}
-        for point in points:
-            if point.kernel in KERNELS:
-                jobs.setdefault(self._binary(point), []).append(point)
-        wrong = {}
-        if jobs:
-            workers = min(os.cpu_count() or 1, len(jobs))
-            pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
-            try:
-                futures = {
-                    pool.submit(_compile, *job[:2], self._problem(same[0]), self.device.arch): job
-                    for job, same in jobs.items()
-                }
-                for done, future in enumerate(as_completed(futures), 1):
-                    job = futures[future]
-                    try:
-                        self.compiled[job] = future.result()
-                    except Exception as error:
-                        wrong |= dict.fromkeys(jobs[job], f"does not compile: {sentence(error)}")
-                    progress("compile", done, len(jobs))
-            finally:
-                pool.shutdown(cancel_futures=True)  # an interrupt does not wait for what has not begun
-        return wrong
-
     def measure(self, point: Point) -> Measurement:
         """Times one point and checks its result. ValueError if the result is wrong."""
         if point.kernel in BOUNDS:
             return self._measure_bound(point)
-        problem = self._problem(point)
+        problem = problem_of(point, self.fronts)
         buffers = self._buffers(point.n, point.k)
         copies = graphs.copies_for(problem.weight_bytes, self.device.l2_bytes, point.weights)
         empty, results = self._output(point, problem)
@@ -165,7 +139,10 @@ class Machine:
     def ceilings(self) -> dict[str, float]:
         """The device's ceilings, see `bounds.ceilings`."""
         return bounds.ceilings(
-            lambda launches, rounds: self.timer.time(launches, rounds, self.replays), self.run, self._probe, self.pool
+            lambda launches, rounds: self.timer.time(launches, rounds, self.replays, width=graphs.WIDTH),
+            self.run,
+            self._probe,
+            self.pool,
         )
 
     def sample_clocks(self, when: str, point: Point | None = None) -> None:
@@ -187,14 +164,6 @@ class Machine:
         except Exception:
             return True
         return False
-
-    def _problem(self, point: Point) -> GemmProblem:
-        """The problem of a point as its kernel sees it."""
-        problem = GemmProblem(point.m, point.n, point.k)
-        if point.kernel not in KERNELS:
-            return problem
-        seen, known = KERNELS[point.kernel].problem(problem), self.fronts.get((point.n, point.k))
-        return replace(known, m=point.m) if known and type(seen) is type(known) else seen
 
     def _output(self, point: Point, problem: GemmProblem) -> tuple[object, tuple[Result, ...]]:
         """A fresh output of a point, BF16, and where its results lie; a peer writes plain `[M, N]`."""
@@ -246,7 +215,8 @@ class Machine:
             return Measurement(self._time(point, launches, size), nan, size)
         x = self.pool[: point.m * point.k]
         launches = bounds.dependency_floor(self.run, self._probe(DependencyFloor()), int(point.tactic), x, pdl)
-        samples = self.timer.time(launches, graphs.rounds_for(1, expected_us=2.0), self.replays)
+        rounds = graphs.rounds_for(1, expected_us=2.0)
+        samples = self.timer.time(launches, rounds, self.replays, width=graphs.WIDTH)
         return Measurement(samples, nan, BF16_BYTES * x.numel())
 
     def _time(self, point: Point, launches: list[Launch], weight_bytes: int, parts: int = 1) -> list[float]:
@@ -262,7 +232,11 @@ class Machine:
         if group != self._sampled:  # once for each problem is enough, and keeps the file small
             self._sampled = group
             during = functools.partial(self.sample_clocks, "during", point)
-        return [parts * sample for sample in self.timer.time(launches, rounds, self.replays, during)]
+        if point.mode == "exposed":  # two graphs, of which as many samples are kept
+            samples = self.timer.time(launches, rounds, self.replays // 2, during)
+        else:
+            samples = self.timer.time(launches, rounds, self.replays, during, graphs.WIDTH)
+        return [parts * sample for sample in samples]
 
     def _weights(self, n: int, k: int):
         copies = graphs.copies_for(BF16_BYTES * n * k, self.device.l2_bytes)
@@ -286,16 +260,12 @@ class Machine:
         return torch.empty(count, dtype=torch.bfloat16, device=self.torch_device).normal_(generator=self._random)
 
     def _compiled(self, point: Point) -> CompiledKernel:
-        """The binary of a point; compiled here if `prepare` has not."""
-        key = self._binary(point)
+        """The binary of a point: from the cache, unless `compile_all` could not."""
+        problem = problem_of(point, self.fronts)
+        key = _binary(point, problem)
         if key not in self.compiled:
-            self.compiled[key] = _compile(point.kernel, point.tactic, self._problem(point), self.device.arch)
+            self.compiled[key] = _compile(point.kernel, point.tactic, problem, self.device.arch)
         return self.compiled[key]
-
-    def _binary(self, point: Point) -> tuple:
-        """What names the binary of a point: kernel, tactic and what it is compiled for, as pairs."""
-        special = KERNELS[point.kernel].parse(point.tactic).specialisation(self._problem(point))
-        return point.kernel, point.tactic, *special.items()
 
     def _probe(self, probe) -> CompiledKernel:
         from ..kernels.probes import compile_probe
@@ -321,6 +291,44 @@ class Machine:
         self._nvml = None
 
 
+def compile_all(
+    arch: str, fronts: Mapping[tuple[int, int], GemmProblem] | None, points: Sequence[Point], progress: Progress
+) -> dict[Point, str]:
+    """Compiles what `points` need into the cache, on every core; returns why, for each point that does not compile."""
+    jobs: dict[tuple, list[Point]] = {}
+    for point in points:
+        if point.kernel in KERNELS:
+            jobs.setdefault(_binary(point, problem_of(point, fronts)), []).append(point)
+    if not jobs:
+        return {}
+    wrong = {}
+    pool = ProcessPoolExecutor(min(os.cpu_count() or 1, len(jobs)), mp_context=get_context("spawn"))
+    try:
+        futures = {
+            pool.submit(_compile_only, *job[:2], problem_of(same[0], fronts), arch): same for job, same in jobs.items()
+        }
+        for done, future in enumerate(as_completed(futures), 1):
+            try:
+                future.result()
+            except BrokenExecutor:
+                pass  # the compiler died on one of them: each is compiled again, alone, where it is measured
+            except Exception as error:
+                wrong |= dict.fromkeys(futures[future], f"does not compile: {sentence(error)}")
+            progress("compile", done, len(jobs))
+    finally:
+        pool.shutdown(cancel_futures=True)  # an interrupt does not wait for what has not begun
+    return wrong
+
+
+def problem_of(point: Point, fronts: Mapping[tuple[int, int], GemmProblem] | None = None) -> GemmProblem:
+    """The problem of a point as its kernel sees it; `fronts` as of `Machine`."""
+    problem = GemmProblem(point.m, point.n, point.k)
+    if point.kernel not in KERNELS:
+        return problem
+    seen, known = KERNELS[point.kernel].problem(problem), (fronts or {}).get((point.n, point.k))
+    return replace(known, m=point.m) if known and type(seen) is type(known) else seen
+
+
 def sentence(error: BaseException) -> str:
     """An exception in one line of words."""
     text = " ".join(str(error).split())[:400]
@@ -335,6 +343,15 @@ def _stray_writes(outs, empty, results: Sequence[Result]) -> int:
     for result in results:
         changed[..., result.columns] = False
     return int(changed.sum())
+
+
+def _binary(point: Point, problem: GemmProblem) -> tuple:
+    """What names the binary of a point: kernel, tactic and what it is compiled for, as pairs."""
+    return point.kernel, point.tactic, *KERNELS[point.kernel].parse(point.tactic).specialisation(problem).items()
+
+
+def _compile_only(kernel: str, tactic: str, problem: GemmProblem, arch: str) -> None:
+    _compile(kernel, tactic, problem, arch)  # into the cache: binaries need not travel
 
 
 def _compile(kernel: str, tactic: str, problem: GemmProblem, arch: str) -> CompiledKernel:

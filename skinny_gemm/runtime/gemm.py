@@ -97,9 +97,9 @@ class PreparedWarpSplitK:
 def matmul(x, weight, tactic: WarpSplitKTactic | None = None, backend: str = "auto", bias=None):
     """`x @ weight^T + bias` as a new BF16 `[M, N]` tensor, for notebooks: compiles on first use.
 
-    x BF16 `[M, K]` (M 1 to 32), weight BF16 `[N, K]`, bias BF16 `[N]`, layout as in `PreparedWarpSplitK`. `tactic`
-    defaults to the heuristic one. `backend`: "cuda" and "interpreter" insist on a machine, "auto" takes the tensors'
-    own; the interpreter copies CUDA tensors to the CPU and the result back. ValueError for anything else.
+    x BF16 `[M, K]` (M 1 to 32), weight BF16 `[N, K]`, bias BF16 `[N]`, layout as in `PreparedWarpSplitK`. `tactic` is
+    `WarpSplitKTactic.default` if absent. `backend`: "cuda" and "interpreter" insist on a machine, "auto" takes the
+    tensors' own; the interpreter copies CUDA tensors to the CPU and the result back. ValueError for anything else.
     """
     if backend not in ("auto", "cuda", "interpreter"):
         raise ValueError(f"backend is {backend!r}, but must be 'auto', 'cuda' or 'interpreter'")

@@ -14,8 +14,9 @@ from skinny_gemm import device
 from skinny_gemm.bench import campaign, grids, records
 from skinny_gemm.bench.machine import Measurement
 from skinny_gemm.bench.records import Campaign, CampaignWriter, Point
+from skinny_gemm.bench.worker import Failed
 from skinny_gemm.problem import GemmProblem, shapes
-from skinny_gemm.tactics import KERNELS, WsGemmTactic
+from skinny_gemm.tactics import KERNELS, WarpSplitKTactic, WsGemmTactic
 
 H200 = device.get("h200")
 
@@ -23,16 +24,11 @@ H200 = device.get("h200")
 class FakeMachine:
     """Answers instantly; `faults` maps a point to the exception that measuring it raises."""
 
-    def __init__(self, faults=None, uncompilable=(), dead_after=None):
-        self.faults, self.uncompilable, self.dead_after = faults or {}, set(uncompilable), dead_after
-        self.measured, self.clock_samples, self.dead, self.ceilings_measured = [], [], False, 0
-
-    def prepare(self, points, progress):
-        return {point: "does not compile: no luck" for point in points if point in self.uncompilable}
+    def __init__(self, faults=None):
+        self.faults = faults or {}
+        self.measured, self.clock_samples, self.ceilings_measured = [], [], 0
 
     def measure(self, point):
-        if point == self.dead_after:
-            self.dead = True
         if point in self.faults:
             raise self.faults[point]
         self.measured.append(point)
@@ -43,11 +39,8 @@ class FakeMachine:
         self.ceilings_measured += 1
         return {"hbm_read_tbs": 4.5}
 
-    def sample_clocks(self, when, point=None):
+    def sample_clocks(self, when):
         self.clock_samples.append({"when": when, "sm_mhz": 1980, "throttle": []})
-
-    def lost(self):
-        return self.dead
 
 
 @pytest.fixture
@@ -90,28 +83,28 @@ def test_an_interrupt_keeps_what_it_has_and_resume_does_the_rest(tmp_path, point
 
 
 def test_failures_are_recorded_in_words_and_cost_only_their_point(tmp_path, points):
-    machine = FakeMachine({points[3]: ValueError("wrong result: 0.3")}, uncompilable=[points[5]])
-    campaign.run_campaign(writer(tmp_path), points, machine)
+    machine = FakeMachine({points[3]: Failed("wrong result: 0.3")})
+    wrong = {points[5]: "does not compile: no luck"}
+    campaign.run_campaign(writer(tmp_path), points, machine, lambda points, progress: wrong)
     assert recorded(tmp_path) == [p for i, p in enumerate(points) if i not in (3, 5)]
     failures = {records._failed_point(f): f["reason"] for f in records.campaigns(tmp_path)["c1"].failures}
     assert failures == {points[3]: "wrong result: 0.3", points[5]: "does not compile: no luck"}
 
 
-def test_a_dead_context_stops_the_run_and_resume_skips_the_culprit(tmp_path, points):
-    culprit = points[4]
-    machine = FakeMachine({culprit: RuntimeError("illegal address")}, dead_after=culprit)
-    with pytest.raises(RuntimeError, match="killed the GPU context"):
+def test_a_machine_that_is_lost_for_good_stops_the_run_and_blames_no_point(tmp_path, points):
+    machine = FakeMachine({points[4]: RuntimeError("The measuring process does not start: no GPU")})
+    with pytest.raises(RuntimeError, match="does not start"):
         campaign.run_campaign(writer(tmp_path), points, machine)
     assert recorded(tmp_path) == points[:4]
     rest = FakeMachine()
     campaign.run_campaign(writer(tmp_path, resume=True), points, rest)
-    assert rest.measured == points[5:]
+    assert rest.measured == points[4:] and not records.campaigns(tmp_path)["c1"].failures
 
 
 def test_ceilings_that_fail_are_noted_and_cost_nothing_else(tmp_path, points):
     class NoCeilings(FakeMachine):
         def ceilings(self):
-            raise RuntimeError("out of memory")
+            raise Failed("RuntimeError: out of memory")
 
     campaign.run_campaign(writer(tmp_path), points, NoCeilings(), ceilings=True)
     assert recorded(tmp_path) == points
@@ -167,7 +160,7 @@ def test_the_coarse_grid_is_small_and_contains_the_default():
             except ValueError:
                 continue
             grid = grids.select("warp-splitk", problem, H200, "coarse")
-            assert default in grid and len(grid) <= 24 and len(set(grid)) == len(grid)
+            assert default in grid and len(grid) <= 25 and len(set(grid)) == len(grid)
 
 
 @pytest.mark.parametrize(("n", "k"), [(560, 7168), (288, 7168)])
@@ -199,6 +192,39 @@ def test_a_campaign_of_a_front_has_its_rivals_beside_it():
     assert all(p.kernel != "ws-gemm" for p in campaign.plan("warp-splitk", [(560, 7168)], [8], H200)[0])
 
 
+def test_a_mode_can_be_of_the_default_tactic_only():
+    problem = GemmProblem(8, 3584, 7168)
+    arguments = "warp-splitk", [(3584, 7168)], [8], H200, "coarse"
+    points, _ = campaign.plan(*arguments, ["isolated:default", "chained"], ["cublas"], bounds=True)
+    ours = [p for p in points if p.kernel == "warp-splitk"]
+    default = str(KERNELS["warp-splitk"].default(problem, H200))
+    assert [p.tactic for p in ours if p.mode == "isolated"] == [default]
+    everywhere, _ = campaign.plan(*arguments, ["chained"], ["cublas"], bounds=True)
+    assert [p for p in points if p.mode == "chained"] == [p for p in everywhere if p.mode == "chained"]
+    for kernel in ("cublas", "stream"):
+        assert {p.mode for p in points if p.kernel == kernel} == {"isolated", "chained"}, "rivals stand beside ours"
+    with pytest.raises(ValueError, match="mode is 'isolated:best'"):
+        campaign.plan(*arguments, ["isolated:best"])
+
+
+def test_a_full_sweep_is_every_legal_tactic_or_a_sentence():
+    points, _ = campaign.plan("warp-splitk", [(3584, 7168)], [8], H200, "full", ["chained"])
+    legal = KERNELS["warp-splitk"].enumerate(GemmProblem(8, 3584, 7168), H200)
+    assert sorted(p.tactic for p in points) == sorted(map(str, legal))
+    points, left_out = campaign.plan("ws-gemm", [(560, 7168)], [8], H200, "full", ["chained"])
+    assert points == [] and "ws-gemm has 4,782 tactics" in left_out[0] and "choose 'coarse'" in left_out[0]
+
+
+def test_the_coarse_grid_does_not_follow_the_records(monkeypatch, tmp_path):
+    """Else a sweep would look for the best around what it found before, and pruning would seem to cost nothing."""
+    problem = GemmProblem(8, 3584, 7168)
+    before = grids.coarse("warp-splitk", problem, H200)
+    odd = "16,32,128,2,1"
+    monkeypatch.setattr(KERNELS["warp-splitk"], "default", lambda problem, device: WarpSplitKTactic.parse(odd))
+    assert grids.coarse("warp-splitk", problem, H200) == before and odd not in map(str, before)
+    assert str(grids.select("warp-splitk", problem, H200, "coarse")[0]) == odd
+
+
 def test_exposed_launches_are_measured_where_they_are_asked_for():
     points, _ = campaign.plan("ws-gemm", [(560, 7168)], [8], H200)
     assert {p.mode for p in points} == {"isolated", "chained"}
@@ -218,7 +244,7 @@ def test_a_kernel_without_a_grid_gets_the_neighbours_of_its_default():
         ({"modes": ["warm"]}, "mode is 'warm', but must be one of isolated, chained, exposed"),
         ({"peers": ["mkl"]}, "peer is 'mkl'"),
         ({"weights": "hot"}, "weights is 'hot', but must be one of cold, warm"),
-        ({"tactics": "all"}, "tactics is 'all'"),
+        ({"tactics": "all"}, "tactics is 'all', but must be 'default', 'coarse', 'full' or a list of tactics"),
         ({"tactics": ["16,8"]}, "16,8"),
         ({"ms": [0]}, "m is 0"),
     ],
@@ -240,6 +266,8 @@ def test_bench_without_a_gpu_is_one_sentence(monkeypatch, tmp_path):
         campaign.bench("warp-splitk", [(2112, 7168)], out=tmp_path / "c")
     with pytest.raises(ValueError, match="name the campaign's folder"):
         campaign.bench("warp-splitk", [(2112, 7168)], resume=True)
+    with pytest.raises(ValueError, match="limit for a point is 0 seconds"):
+        campaign.bench("warp-splitk", [(2112, 7168)], out=tmp_path / "c", limit_s=0)
 
 
 def test_bench_refuses_an_existing_folder_before_it_touches_the_gpu(monkeypatch, tmp_path):

@@ -1,0 +1,127 @@
+"""A machine in a process of its own: a tactic that hangs, crashes or ruins the GPU context costs its own point only.
+
+One process measures many points, one after another, and holds the GPU context and the buffers. Where a point takes too
+long, kills the process or loses the context, the process is killed and the next point starts a new one.
+"""
+
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing import get_context
+
+from .machine import Machine, Measurement, sentence
+from .records import Point
+
+LIMIT_S = 120.0  #: for one point; the first of a shape computes its reference, peers compile at their first launch
+START_S = 300.0  #: for loading PyTorch, making a context and filling the buffers
+KILL_S = 60.0  #: the driver must first abandon a kernel that hangs
+
+
+class Failed(Exception):
+    """A measurement that failed; its text says how."""
+
+
+class Worker:
+    """The machine that `make()` builds, in a spawned process; `make` must be picklable. Close it, or use `with`.
+
+    What a `Machine` raises becomes `Failed`; a process that cannot be started or killed is RuntimeError, since then
+    nothing more can be measured. `limit_s` bounds every call.
+    """
+
+    def __init__(self, make: Callable[[], Machine], limit_s: float = LIMIT_S):
+        self.make, self.limit_s = make, limit_s
+        self.clock_samples: list[dict] = []
+        self._process = self._connection = None
+
+    def describe(self) -> dict[str, str]:
+        """See `Machine.describe`."""
+        return self._call("describe")
+
+    def measure(self, point: Point) -> Measurement:
+        """See `Machine.measure`."""
+        return self._call("measure", point)
+
+    def ceilings(self) -> dict[str, float]:
+        """See `Machine.ceilings`."""
+        return self._call("ceilings")
+
+    def sample_clocks(self, when: str) -> None:
+        """See `Machine.sample_clocks`."""
+        self._call("sample_clocks", when)
+
+    def close(self) -> None:
+        """Kills the process, whatever it does."""
+        process, self._process = self._process, None
+        if process is not None:
+            self._connection.close()
+            process.kill()
+            process.join(KILL_S)
+            if process.is_alive():
+                raise RuntimeError(f"Process {process.pid} hangs on the GPU and cannot be killed.")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.close()
+
+    def _call(self, method: str, *arguments):
+        if self._process is None:
+            self._start()
+        with suppress(ConnectionError):  # the process has died since its last answer: said below
+            self._connection.send((method, arguments))
+        answer, failure, samples, lost = self._answer(self.limit_s)
+        self.clock_samples += samples
+        if lost:
+            self.close()
+        if failure:
+            raise Failed(f"{failure} (the GPU context was lost)" if lost else failure)
+        return answer
+
+    def _start(self) -> None:
+        spawn = get_context("spawn")
+        self._connection, other = spawn.Pipe()
+        self._process = spawn.Process(target=_serve, args=(other, self.make), name="skinny-gemm bench", daemon=False)
+        self._process.start()
+        other.close()  # so that the end of the process ends the pipe
+        try:
+            _, failure, *_ = self._answer(START_S)
+        except Failed as error:
+            failure = str(error)
+        if failure:
+            self.close()
+            raise RuntimeError(f"The measuring process does not start: {failure}")
+
+    def _answer(self, limit_s: float) -> tuple:
+        try:
+            if self._connection.poll(limit_s):
+                return self._connection.recv()
+        except (EOFError, OSError):
+            self._process.join(KILL_S)
+            code = self._process.exitcode
+            self.close()
+            how = f"by {signal.Signals(-code).name}" if code and code < 0 else f"with exit status {code}"
+            raise Failed(f"the measuring process ended {how}") from None
+        self.close()
+        raise Failed(f"no result after {limit_s:g} s: killed")
+
+
+def _serve(connection, make: Callable[[], Machine]) -> None:
+    """Answers calls until the other end closes: (result, failure in words or None, new clock samples, context lost)."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is the campaign's to handle
+    try:
+        machine = make()
+    except Exception as error:
+        connection.send((None, sentence(error), [], True))
+        sys.exit(1)
+    connection.send((None, None, [], False))
+    with suppress(EOFError, ConnectionError):
+        while True:
+            method, arguments = connection.recv()
+            try:
+                result, failure, lost = getattr(machine, method)(*arguments), None, False
+            except Exception as error:
+                result, failure, lost = None, sentence(error), machine.lost()
+            samples, machine.clock_samples = machine.clock_samples, []
+            connection.send((result, failure, samples, lost))

@@ -1,0 +1,77 @@
+"""A machine for a spawned process: what a point does is written in its tactic. No GPU and no PyTorch.
+
+`python -m tests.bench.fake_machine FOLDER [resume]` runs a campaign of slow points on it, to be interrupted.
+"""
+
+import os
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+from skinny_gemm.bench import campaign
+from skinny_gemm.bench.machine import Measurement
+from skinny_gemm.bench.records import Campaign, CampaignWriter, Point
+from skinny_gemm.bench.worker import Worker
+
+SLOW_S = 0.05
+POINTS = [Point("warp-splitk", 64, 1024, 1 + i, "slow") for i in range(200)]
+
+
+class FakeMachine:
+    """Notes in `log` the process id of each start and the points that were measured."""
+
+    def __init__(self, log: Path):
+        if log.name == "refused":
+            raise RuntimeError("no GPU today")
+        self.log, self.clock_samples, self.dead = log, [], False
+        self._note(f"start {os.getpid()}")
+
+    def describe(self):
+        return {"gpu": "fake", "driver": "", "cuda": "", "torch": "", "dsl": ""}
+
+    def measure(self, point):
+        self._note(f"measure {point.m} {point.tactic}")
+        if point.tactic == "hang":
+            time.sleep(1000)
+        if point.tactic == "crash":
+            os._exit(3)
+        if point.tactic == "segfault":
+            os.kill(os.getpid(), 11)
+        if point.tactic == "wrong":
+            raise ValueError("wrong result: relative error 3.00e-01")
+        if point.tactic == "illegal":
+            self.dead = True
+        if self.dead:
+            raise RuntimeError("CUDA driver: CUDA_ERROR_ILLEGAL_ADDRESS")
+        if point.tactic == "slow":
+            time.sleep(SLOW_S)
+        self.clock_samples.append({"when": "during", "sm_mhz": 1980, "throttle": [], "m": point.m})
+        return Measurement([10.0 + 0.01 * i for i in range(12)], 0.0017, 1000)
+
+    def ceilings(self):
+        return {"hbm_read_tbs": 4.5}
+
+    def sample_clocks(self, when):
+        self.clock_samples.append({"when": when, "sm_mhz": 345, "throttle": []})
+
+    def lost(self):
+        return self.dead
+
+    def _note(self, line: str) -> None:
+        with self.log.open("a") as file:
+            file.write(line + "\n")
+
+
+def writer(folder: Path, resume: bool = False) -> CampaignWriter:
+    meta = Campaign(
+        id=folder.name, device="h200", gpu="fake", driver="", cuda="", torch="", dsl="", commit="abc", dirty=False,
+        date="2026-01-01T00:00:00+00:00", command="bench",
+    )  # fmt: skip
+    return CampaignWriter(folder, meta, resume)
+
+
+if __name__ == "__main__":
+    target, resume = Path(sys.argv[1]), sys.argv[2:] == ["resume"]
+    with Worker(partial(FakeMachine, target.parents[1] / "log")) as machine:
+        campaign.run_campaign(writer(target, resume), POINTS, machine)

@@ -1,0 +1,127 @@
+"""The measuring process, with a fake machine in it.
+
+Properties: a point that hangs, crashes, or ruins the GPU context fails in words and costs no other point anything; one
+process measures many points; what cannot start stops the campaign and blames no point; an interrupt keeps what was
+measured, leaves no process behind, and a resumed run measures exactly the rest.
+"""
+
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from skinny_gemm.bench import campaign, records
+from skinny_gemm.bench.worker import Failed, Worker
+from tests.bench.fake_machine import POINTS, FakeMachine, writer
+
+ROOT = Path(__file__).resolve().parents[2]
+GOOD = dataclasses.replace(POINTS[0], tactic="good")
+
+
+@pytest.fixture
+def log(tmp_path):
+    return tmp_path / "log"
+
+
+def starts(log):
+    return [int(line.split()[1]) for line in log.read_text().splitlines() if line.startswith("start")]
+
+
+def alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_one_process_measures_many_points_and_its_clocks_are_kept(log):
+    with Worker(partial(FakeMachine, log)) as machine:
+        assert machine.describe()["gpu"] == "fake" and machine.ceilings() == {"hbm_read_tbs": 4.5}
+        machine.sample_clocks("before")
+        for m in (1, 2, 3):
+            assert len(machine.measure(dataclasses.replace(GOOD, m=m)).samples_us) == 12
+        assert [sample.get("m") for sample in machine.clock_samples] == [None, 1, 2, 3]
+    (pid,) = starts(log)
+    assert pid != os.getpid() and not alive(pid)
+
+
+@pytest.mark.parametrize(
+    ("tactic", "words", "fresh"),
+    [
+        ("hang", "no result after 2 s: killed", True),
+        ("crash", "the measuring process ended with exit status 3", True),
+        ("segfault", "the measuring process ended by SIGSEGV", True),
+        ("illegal", "RuntimeError: CUDA driver: CUDA_ERROR_ILLEGAL_ADDRESS (the GPU context was lost)", True),
+        ("wrong", "wrong result: relative error 3.00e-01", False),
+    ],
+)
+def test_a_bad_point_fails_in_words_and_the_next_one_is_measured(log, tactic, words, fresh):
+    with Worker(partial(FakeMachine, log), limit_s=2) as machine:
+        machine.measure(GOOD)
+        with pytest.raises(Failed) as failed:
+            machine.measure(dataclasses.replace(GOOD, tactic=tactic))
+        assert str(failed.value) == words
+        assert machine.measure(GOOD).relative_error == 0.0017
+        assert len(starts(log)) == 1 + fresh
+        assert not fresh or not alive(starts(log)[0]), "what hangs must not disturb the measurements to come"
+
+
+def test_a_campaign_goes_on_past_points_that_hang_and_crash(tmp_path, log):
+    points = [
+        dataclasses.replace(p, tactic=t)
+        for p, t in zip(POINTS, ["good", "hang", "good", "crash", "good"], strict=False)
+    ]
+    with Worker(partial(FakeMachine, log), limit_s=2) as machine:
+        campaign.run_campaign(writer(tmp_path / "campaigns" / "c1"), points, machine, ceilings=True)
+    done = records.campaigns(tmp_path)["c1"]
+    assert done.complete and [row.m for row in records.rows(tmp_path)] == [1, 3, 5]
+    assert [(f["m"], f["reason"]) for f in done.failures] == [
+        (2, "no result after 2 s: killed"),
+        (4, "the measuring process ended with exit status 3"),
+    ]
+    assert [sample["when"] for sample in done.clocks["samples"]] == ["before", *["during"] * 3, "after"]
+
+
+def test_a_process_that_cannot_start_is_no_failure_of_a_point(tmp_path):
+    with Worker(partial(FakeMachine, tmp_path / "refused")) as machine:
+        with pytest.raises(RuntimeError, match="measuring process does not start: RuntimeError: no GPU today"):
+            campaign.run_campaign(writer(tmp_path / "campaigns" / "c1"), [GOOD], machine)
+    done = records.campaigns(tmp_path)["c1"]
+    assert not done.complete and not done.failures
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_keeps_what_was_measured_and_resume_does_the_rest(tmp_path, log, stop):
+    """The signal reaches the whole process group, as Ctrl-C does."""
+    folder = tmp_path / "campaigns" / "c1"
+    command = [sys.executable, "-m", "tests.bench.fake_machine", str(folder)]
+    first = subprocess.Popen(command, cwd=ROOT, start_new_session=True, stderr=subprocess.PIPE)
+    wait_until(lambda: log.exists() and log.read_text().count("measure") >= 5)
+    os.killpg(first.pid, stop)
+    first.communicate(timeout=60)
+    assert first.returncode != 0
+    wait_until(lambda: not any(map(alive, starts(log))))
+    began = [int(line.split()[1]) for line in log.read_text().splitlines() if line.startswith("measure")]
+    kept = [row.m for row in records.rows(tmp_path)]
+    assert kept == began[: len(kept)] and not records.campaigns(tmp_path)["c1"].complete
+    if stop == signal.SIGINT:
+        assert 4 <= len(kept) >= len(began) - 1, "all but the one that was being measured"
+    rest = POINTS[: len(began) + 3]
+    with Worker(partial(FakeMachine, log)) as machine:
+        campaign.run_campaign(writer(folder, resume=True), rest, machine)
+    assert [row.m for row in records.rows(tmp_path)] == [point.m for point in rest]
+    assert list(records.samples("c1", tmp_path)) == rest and records.campaigns(tmp_path)["c1"].complete
+
+
+def wait_until(true, seconds=60):
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.02)
