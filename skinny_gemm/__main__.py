@@ -428,6 +428,34 @@ def best_tactic(n, k, m, mode, device, kernel, as_json) -> None:
     _show(as_json, dataclasses.asdict(found), textwrap.fill(text, 100, break_on_hyphens=False))
 
 
+@cli.command()
+@n
+@k
+@m
+@click.option("--candidates", multiple=True, help="KERNEL:TACTIC ...; by default those worth a look.")
+@click.argument("more", nargs=-1, metavar="[KERNEL:TACTIC]...")
+@click.option("--mode", default="chained", show_default=True, help="Launches: isolated, chained or exposed.")
+@device_name
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="The pack's folder; an earlier pack goes.")
+@json_switch
+def review(n, k, m, candidates, more, mode, device, out, as_json) -> None:
+    """Write a design review pack: one PDF, every page as SVG and PNG, data, provenance, the command that repeats it.
+
+    The candidates are compared with the first of them and with the peers, from the records.
+    """
+    from .figures import pack
+    from .figures.review import design_review
+
+    texts = [text for given in (*candidates, *more) for text in given.split()]
+    found = design_review(GemmProblem(m, n, k), devices.get(device), mode, texts)
+    with _progress("writing") as report:
+        folder = pack.write(found, out, report)
+    paths = [str(path) for path in pack.files(folder)]
+    recommended = found.winner and str(found.winner)
+    text = "\n".join([f"wrote {paths[0]} and {len(paths) - 1} files beside it", found.headline(), *found.answer()])
+    _show(as_json, {"folder": str(folder), "recommended": recommended, "files": paths}, text)
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command line; returns the exit status."""
     try:

@@ -8,6 +8,7 @@ _EXPORTS = {
     "PitchExplorer": ".settle",
     "MailboxExplorer": ".mailbox",
     "PipelineExplorer": ".pipeline",
+    "ReviewExplorer": ".review",
     "RunExplorer": ".run",
     "SettleExplorer": ".settle",
     "SwizzleExplorer": ".swizzle",

@@ -25,7 +25,7 @@ from .export import export, one_line
 from .pages import Page, pages
 from .review import Review
 
-MANIFEST = "review.json"
+MANIFEST, PDF = "review.json", "review.pdf"
 KIND = "skinny_gemm design review"
 
 
@@ -45,7 +45,7 @@ def write(review: Review, folder: str | os.PathLike, report: Callable[[float], N
             report(0.3 + 0.6 * number / len(drawn))
             export(page.figure, page.data, facts | {"page": page.title}, fresh / "pages" / page.name, ("svg", "png"))
         report(0.9)
-        (fresh / "review.pdf").write_bytes(pdf(drawn, review))
+        (fresh / PDF).write_bytes(pdf(drawn, review))
         script = fresh / "reproduce.sh"
         script.write_text(
             f"#!/bin/sh\n# {review.question()} Makes this pack again, from the repository.\n{review.command()}\n"
@@ -61,12 +61,17 @@ def write(review: Review, folder: str | os.PathLike, report: Callable[[float], N
     return target
 
 
+def files(folder: Path) -> list[Path]:
+    """The files of the pack in `folder`, the PDF first."""
+    found = sorted(path for path in folder.rglob("*") if path.is_file())
+    return sorted(found, key=lambda path: path.name != PDF)
+
+
 def check(folder: Path) -> None:
     """ValueError unless `folder` is absent, empty, or holds the files of an earlier pack and nothing else."""
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder} is a file, but the pack is a folder: choose another name.")
-    found = {str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir()}
-    if not found:
+    if not folder.exists() or not any(folder.iterdir()):
         return
     try:
         earlier = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
@@ -75,6 +80,7 @@ def check(folder: Path) -> None:
         ours = set()
     if not ours:
         raise ValueError(f"{folder} is not empty and holds no review pack: nothing was written, choose another folder.")
+    found = {str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir()}
     if strange := sorted(found - ours):
         raise ValueError(
             f"{folder} holds {strange[0]}, which no review pack wrote: nothing was written, choose another folder."
@@ -102,7 +108,7 @@ def pdf(drawn: list[Page], review: Review) -> bytes:
 
 def manifest(review: Review, folder: Path) -> str:
     """The text of review.json for the files that lie in `folder`."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    digests = {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files(folder)}
     content = {
         "kind": KIND,
         "question": review.question(),
@@ -110,7 +116,7 @@ def manifest(review: Review, folder: Path) -> str:
         "recommended": str(review.winner) if review.winner else None,
         "candidates": {candidate.letter: str(candidate) for candidate in review.candidates},
         "provenance": review.provenance(),
-        "files": {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files},
+        "files": digests,
     }
     return json.dumps(content, indent=2) + "\n"
 

@@ -15,6 +15,7 @@ from ..bench.records import Campaign, Record
 from ..bench.statistics import CONFIDENCE, TOLERANCE, Verdict, verdict
 from ..tactics import KERNELS
 from . import style
+from .export import commit
 from .panel import Panel
 from .performance import end_labels
 from .resources import draw_smem, smem_table
@@ -155,11 +156,11 @@ def comparison(review: Review, theme: style.Theme) -> tuple[Sheet, pd.DataFrame]
     if review.bound:
         y = top - (len(lines) + 1) * step
         sheet.write(MARGIN + 0.5, y, "bound")
-        sheet.write(3.2, y, "reads weights only", theme.muted)
+        sheet.write(3.2, y, "no launch is below it", theme.muted)
         sheet.write(right["median, us"], y, f"{review.bound:.3f}", ha="right")
     sheet.rule(bottom)
     sheet.write(11.1, top, "us per launch", theme.muted, ha="right")
-    _axis(chart, review.bound)
+    _axis(chart, review.bound, 36 * step)
     y = bottom - 0.62
     if verdicts:
         sheet.write(MARGIN, y, "Verdicts: the row against the column", size=style.TITLE, weight="bold", va="baseline")
@@ -309,7 +310,7 @@ def provenance(review: Review, theme: style.Theme) -> list[tuple[Sheet, pd.DataF
     """Campaigns, machine, commits, clocks and the commands that make it all again."""
     sheet = Sheet("Provenance", theme)
     y = _command(sheet, HEIGHT - 1.15, "Make this pack again", review.command())
-    drawn = f"Drawn at commit {review.provenance()['drawn_at']} from the records in data/campaigns."
+    drawn = f"Drawn at commit {commit()} from the records in data/campaigns."
     y = sheet.paragraph(y, drawn, size=style.SMALL, color=theme.muted) - 0.4
     made = []
     for i, some in enumerate(_chunks(review.campaigns, CAMPAIGNS)):
@@ -409,14 +410,15 @@ def _interval(chart: Panel, y: float, row: Record, look: dict) -> None:
     chart.line([row.median_us], [y], color, marker=look["marker"], markersize=7, linestyle="")
 
 
-def _axis(chart: Panel, bound: float | None) -> None:
+def _axis(chart: Panel, bound: float | None, raised: float) -> None:
+    """Ticks, and the bound with its name `raised` points above the chart."""
     low, high = chart.x
     step = next(s for s in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100) if (high - low) / s <= 5)
     values = np.arange(np.ceil(low / step) * step, high, step)
     chart.ticks("x", values, [f"{value:g}" for value in values.round(3)])
     if bound and low < bound < high:
         chart.lines([[(bound, 0), (bound, chart.y[0])]], chart.theme.ink, linewidths=1.2, linestyles=[(0, (4, 2))])
-        chart.labels([(bound, 0)], ["bound"], chart.theme.muted, va="bottom", offset=(0, 6))
+        chart.labels([(bound, 0)], ["bound"], chart.theme.muted, offset=(0, raised))
 
 
 def _verdict(sheet: Sheet, x: float, y: float, row: Record, rival: Record) -> None:

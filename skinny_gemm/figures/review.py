@@ -20,7 +20,7 @@ from ..device import Device
 from ..problem import GemmProblem, shapes
 from ..tactics import KERNELS, Tactic, tactic_type
 from . import performance
-from .export import commit
+from .export import commit, provenance
 from .views import TacticView, commit_of, used
 
 LETTERS = "ABCDEF"  #: a review compares at most this many candidates: more can no longer be told apart in a chart
@@ -140,6 +140,18 @@ class Review:
         timed = [candidate for candidate in self.candidates if candidate.letter in self.measured]
         return min(timed, key=lambda candidate: self.measured[candidate.letter].median_us, default=None)
 
+    def stem(self) -> str:
+        """A name for files of this review."""
+        p = self.problem
+        return f"review-{p.n}x{p.k}-m{p.m}-{self.mode}-{self.device.name}"
+
+    def headline(self) -> str:
+        """The answer in one line."""
+        best = self.winner
+        if best is None:
+            return "No recorded answer."
+        return f"{best.letter}  {best.text}: {answers.time_of(self.measured[best.letter])}."
+
     def question(self) -> str:
         p = self.problem
         return f"Which tactic for {p.n}x{p.k} at M = {p.m}?"
@@ -184,13 +196,16 @@ class Review:
 
     def provenance(self) -> dict[str, Any]:
         """Where the numbers come from; of every page the same."""
-        facts = self.view.provenance()
-        del facts["kernel"], facts["tactic"]
-        facts["measured_by"] = facts.pop("command", None)
-        facts |= {"candidates": [str(candidate) for candidate in self.candidates], "reproduce": self.command()}
-        facts["drawn_at"] = commit()
+        p, main = self.problem, self.view.campaign
+        facts: dict[str, Any] = dict(
+            n=p.n, k=p.k, m=p.m, launches=self.mode, reproduce=self.command(), drawn_at=commit()
+        )
+        facts["candidates"] = [str(candidate) for candidate in self.candidates]
+        if main is None:
+            return provenance("model", device=self.device.title, **facts)
+        facts |= dict(campaign=main.id, date=main.date, driver=main.driver, measured_by=main.command)
         facts["campaigns"] = {campaign.id: commit_of(campaign) for campaign in self.campaigns}
-        return {name: value for name, value in facts.items() if value is not None}
+        return provenance("recorded", device=main.gpu, commit=commit_of(main), **facts)
 
     def compiled(self, report: Callable[[float], None] = lambda fraction: None) -> "Review":
         """This review with the registers and spills of every candidate; compiles what is not in the cache."""
@@ -220,24 +235,24 @@ def design_review(
     if mode not in records.MODES:
         raise ValueError(f"mode is {mode!r}, but must be one of {', '.join(records.MODES)}")
     rows = tables.weight_rows(problem.n, problem.k, mode, device.name, data_dir)
-    return review_of(problem, device, mode, candidates, rows, records.campaigns(data_dir))
+    proposed = suggested(problem, device, rows)
+    if candidates:
+        notes = dict(proposed)
+        tactics = [parse(each) if isinstance(each, str) else each for each in candidates]
+        proposed = [(tactic, notes.get(tactic, "")) for tactic in tactics]
+    return review_of(problem, device, mode, proposed, rows, records.campaigns(data_dir))
 
 
 def review_of(
     problem: GemmProblem,
     device: Device,
     mode: str,
-    candidates: Sequence[str | Tactic],
+    proposed: Sequence[tuple[Tactic, str]],
     rows: Sequence[Record],
     campaigns: Mapping[str, records.Campaign],
 ) -> Review:
-    """`design_review` from records that were read already."""
+    """The review of tactics, each with why it is `proposed`, from records that were read already."""
     problem = GemmProblem(problem.m, problem.n, problem.k)
-    proposed = suggested(problem, device, rows)
-    if candidates:
-        notes = dict(proposed)
-        tactics = [parse(each) if isinstance(each, str) else each for each in candidates]
-        proposed = [(tactic, notes.get(tactic, "")) for tactic in tactics]
     if not proposed:
         reasons = (f"{name}: {kind.unsupported(problem, device)}" for name, kind in KERNELS.items())
         raise ValueError(f"No kernel takes {problem.n}x{problem.k} at M = {problem.m}: {'; '.join(reasons)}")
@@ -260,28 +275,27 @@ def parse(text: str) -> Tactic:
 
 
 def suggested(problem: GemmProblem, device: Device, rows: Sequence[Record]) -> list[tuple[Tactic, str]]:
-    """Candidates worth a look, each with why, the fastest first: of each kernel the fastest recorded, the default and
-    the heuristic one, and the runner-up of the fastest.
+    """Candidates worth a look, each with why, the fastest first: of each kernel the fastest recorded and the default
+    tactic, and the runner-up of all. Where nothing was recorded at this M the defaults; where no kernel runs, nothing.
     """
     times: dict[Tactic, float] = {}
     reasons: dict[Tactic, list[str]] = {}
     for kind in KERNELS.values():
         mine = kind.problem(problem)
-        if kind.unsupported(mine, device):
+        try:
+            default = kind.default(mine, device)
+        except ValueError:  # no tactic is legal
             continue
         recorded = ranked(kind, mine, device, rows)
         times |= recorded
         for tactic in list(recorded)[:1]:
             reasons[tactic] = ["fastest"]
-        for tactic, reason in ((kind.default(mine, device), "default"), (kind.heuristic(mine, device), "heuristic")):
-            if "default" not in reasons.setdefault(tactic, []):  # what needs no measurement goes without saying
-                reasons[tactic].append(reason)
+        reasons.setdefault(default, []).append("default")
     order = sorted(times, key=times.__getitem__)
-    if len(order) > 1 and len(reasons) < len(LETTERS):
-        reasons.setdefault(order[1], []).append("runner-up")
-    last = max(times.values(), default=0)
-    first = sorted(reasons, key=lambda tactic: times.get(tactic, last + 1))
-    return [(tactic, ", ".join(reasons[tactic])) for tactic in first[: len(LETTERS)]]
+    for tactic in order[1:2]:
+        reasons.setdefault(tactic, []).append("runner-up")
+    names = {tactic: ", ".join(reason) for tactic, reason in reasons.items()}
+    return [(tactic, names[tactic]) for tactic in order if tactic in names] or list(names.items())
 
 
 def ranked(kind: type[Tactic], problem: GemmProblem, device: Device, rows: Sequence[Record]) -> dict[Tactic, float]:

@@ -1,0 +1,146 @@
+"""The design review: choose a problem and candidates, see them compared, export the pack."""
+
+import html
+from functools import lru_cache
+from pathlib import Path
+
+import ipywidgets as widgets
+
+from ..bench import records, tables
+from ..figures import pack, pages, style
+from ..figures.export import one_line
+from ..figures.review import Review, ranked, review_of, suggested
+from ..tactics import KERNELS, Tactic
+from .base import Picture, dropdown, export_dir, relative, toggles
+from .controls import ProblemControls
+
+_PAGES = {  #: what can be on screen: one or more sheets, each with its data
+    "comparison": lambda *arguments: [pages.comparison(*arguments)],
+    "bandwidth": lambda *arguments: [pages.bandwidth(*arguments)],
+    "roofline": lambda *arguments: [pages.roofline(*arguments)],
+    "resources": pages.resources,
+}
+
+
+class ReviewExplorer(ProblemControls):
+    """Controls for a problem, a list of tactics for each kernel, and the pages of the review; Export writes the pack.
+
+    `data_dir` holds the recorded campaigns (the repository's data/ by default), `device` is a catalogued name.
+    """
+
+    def __init__(self, data_dir: Path | None = None, device: str = "h200", projection: str = "latent_down"):
+        self._all, self.campaigns = records.rows(data_dir), records.campaigns(data_dir)
+        self._of_weight = lru_cache(maxsize=16)(self._weight_rows)
+        self._offered: tuple = ()  # problem, mode and device that the lists are for
+        self._notes: dict[Tactic, str] = {}  # why a tactic is suggested
+        self.mode = toggles("launches", list(records.MODES), "chained")
+        self.lists = {name: _list(name) for name in KERNELS}
+        self.first = dropdown("compare with", [], None, "330px")
+        self.page = toggles("page", list(_PAGES), "comparison")
+        self.suggest_button = widgets.Button(description="Suggested", tooltip="the candidates worth a look")
+        self.suggest_button.on_click(lambda _: self.guard(self.take_suggested))
+        self.answer, self.status = widgets.HTML(), widgets.HTML()
+        self.pictures = [Picture(), Picture()]
+        self.progress = widgets.FloatProgress(min=0, max=1, layout=widgets.Layout(width="240px", visibility="hidden"))
+        self.build_problem(device, projection, after=[self.mode], beside_m=[self.suggest_button])
+        rows = [*self.problem_rows, tuple(self.lists.values()), (self.first, self.page)]
+        watched = [self.device, self.mode, self.n, self.k, self.m, *self.lists.values(), self.first, self.page]
+        super().__init__(rows, [self.answer, *self.pictures, self.status, self.progress], watched)
+        self.export_button.description = "Export pack"
+        self.export_button.tooltip = "one PDF, every page as SVG and PNG, CSV, provenance, the command to reproduce"
+
+    @property
+    def recorded(self) -> tuple[records.Record, ...]:
+        """The records of the weight on screen."""
+        return self._of_weight(self.n.value, self.k.value, self.mode.value, self.device.value)
+
+    @property
+    def chosen(self) -> list[Tactic]:
+        """The tactics chosen in the lists, the fastest first."""
+        times = {(row.kernel, row.tactic): row.median_us for row in self.recorded if row.m == self.m.value}
+        tactics = [tactic for box in self.lists.values() for tactic in box.value]
+        return sorted(tactics, key=lambda tactic: times.get((tactic.kernel, str(tactic)), float("inf")))
+
+    @property
+    def review(self) -> Review:
+        """All that is on screen, as data; ValueError in words without candidates, or with too many."""
+        tactics = sorted(self.chosen, key=lambda tactic: tactic != self.first.value)  # which leads
+        if not tactics and any(box.options for box in self.lists.values()):
+            raise ValueError("No candidate is chosen: choose some tactics in the lists.")
+        proposed = [(tactic, self._notes.get(tactic, "")) for tactic in tactics]
+        return review_of(self.problem, self.gpu, self.mode.value, proposed, self.recorded, self.campaigns)
+
+    def take_suggested(self) -> None:
+        """Chooses what is worth a look: of each kernel the fastest and the default tactic, and the runner-up."""
+        self._offered = ()
+        self.draw()
+
+    def draw(self) -> None:
+        self._offer()
+        review = self.review
+        facts, key = review.provenance(), (review.candidates, review.problem, review.mode, review.device.name)
+        sheets = [sheet for sheet, _ in _PAGES[self.page.value](review, style.LIGHT)]
+        for picture, sheet in zip(self.pictures, sheets, strict=False):
+            picture.show((self.page.value, *key), lambda sheet=sheet: sheet.figure, facts)
+        for picture in self.pictures[len(sheets) :]:
+            picture.clear()
+        self.answer.value = f"<b>{html.escape(review.headline())}</b> {html.escape(' '.join(review.answer()))}"
+        self.status.value = html.escape(one_line(facts))
+
+    def figures(self):
+        """Every page of the pack: file stem to (figure, plotted data, provenance)."""
+        review = self.review
+        return {page.name: (page.figure, page.data, review.provenance()) for page in pages.pages(review)}
+
+    def export(self, folder: Path | None = None) -> list[Path]:
+        """Writes the pack, by default under `export_dir`; returns the paths, the PDF first."""
+        review = self.review
+        self.progress.layout.visibility = "visible"
+        try:
+            written = pack.write(review, folder or export_dir() / review.stem(), self._report)
+        finally:
+            self.progress.layout.visibility = "hidden"
+        return pack.files(written)
+
+    def _export_and_tell(self) -> None:
+        self.exported.value = "writing ..."
+        try:
+            paths = self.export()
+        except Exception as error:
+            self.exported.value = f"nothing written: {html.escape(str(error) or type(error).__name__)}"
+            raise
+        pdf = html.escape(relative(paths[0]))
+        self.exported.value = f"wrote <code>{pdf}</code> and {len(paths) - 1} files beside it"
+
+    def _report(self, fraction: float) -> None:
+        self.progress.value = fraction
+
+    def _offer(self) -> None:
+        """Lists the tactics of the problem on screen, the suggested ones chosen if it is another than before."""
+        key = self.problem, self.mode.value, self.device.value
+        fresh, self._offered = key != self._offered, key
+        with self.quietly():
+            if fresh:
+                self._notes = dict(suggested(self.problem, self.gpu, self.recorded))
+                for name, box in self.lists.items():
+                    times = ranked(KERNELS[name], KERNELS[name].problem(self.problem), self.gpu, self.recorded)
+                    mine = [tactic for tactic in self._notes if tactic.kernel == name]
+                    box.options = [(_told(tactic, times), tactic) for tactic in dict.fromkeys([*times, *mine])]
+                    box.value, box.disabled = mine, not box.options
+            chosen, before = self.chosen, self.first.value
+            self.first.options = [(f"{tactic.kernel} {tactic}", tactic) for tactic in chosen]
+            self.first.value = before if before in chosen and not fresh else next(iter(chosen), None)
+
+    def _weight_rows(self, *wanted) -> tuple[records.Record, ...]:
+        """The newest records, cold, of (N, K, mode, device)."""
+        mine = (r for r in self._all if (r.n, r.k, r.mode, r.device) == wanted and r.weights == "cold")
+        return tuple(tables.newest(mine))
+
+
+def _list(name: str) -> widgets.SelectMultiple:
+    style = {"description_width": "initial"}
+    return widgets.SelectMultiple(options=[], description=name, layout=widgets.Layout(width="360px"), style=style)
+
+
+def _told(tactic: Tactic, times: dict[Tactic, float]) -> str:
+    return f"{tactic}   {times[tactic]:.3f} us" if tactic in times else f"{tactic}   not recorded"
