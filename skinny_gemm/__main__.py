@@ -8,6 +8,7 @@ import json
 import os
 import sys
 import textwrap
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -328,20 +329,45 @@ def inspect(kernel, n, k, split, valid, tactic, arch, m, as_json) -> None:
 @split
 @valid
 @click.option("--m", default="1,2,4,8,16,32,64", show_default=True, help="Comma-separated Ms.")
-@click.option("--tactics", default="default", show_default=True, help="default, coarse, or tactics between spaces.")
-@click.option("--modes", default="isolated,chained", show_default=True, help="Comma-separated; also exposed.")
+@click.option("--tactics", default="default", show_default=True, help="default, coarse, full, or some between spaces.")
+@click.option(
+    "--modes",
+    default="isolated,chained",
+    show_default=True,
+    help="Comma-separated; also exposed. With :default behind it a mode is of the default tactic only.",
+)
 @click.option("--out", type=click.Path(path_type=Path), help="Campaign folder; by default under data/campaigns.")
 @click.option("--peers", default="all", show_default=True, help="all, none, or names: cublas,triton,flashinfer.")
 @click.option("--bounds/--no-bounds", default=True, show_default=True, help="Measure streaming bounds and ceilings.")
 @click.option("--resume", is_flag=True, help="Continue the campaign in --out.")
 @click.option("--seconds", type=float, help="Stop after this long; --resume continues.")
+@click.option("--limit", type=float, help="Seconds for one tactic, 120 by default; then it has failed.")
 @json_switch
 def bench(
-    kernel, n, k, listed, parallel, model, split, valid, m, tactics, modes, out, peers, bounds, resume, seconds, as_json
+    kernel,
+    n,
+    k,
+    listed,
+    parallel,
+    model,
+    split,
+    valid,
+    m,
+    tactics,
+    modes,
+    out,
+    peers,
+    bounds,
+    resume,
+    seconds,
+    limit,
+    as_json,
 ) -> None:
     """Measure on the GPU and record a campaign under data/campaigns."""
     from .bench.campaign import bench as measure
+    from .bench.grids import CHOICES
     from .bench.records import load_campaign
+    from .bench.worker import LIMIT_S
 
     if (n is None) != (k is None):
         raise ValueError("--n and --k belong together: give both or neither")
@@ -364,18 +390,35 @@ def bench(
         kernel,
         wanted,
         _integers(m, "--m"),
-        tactics if tactics in ("default", "coarse") else tactics.split(),
+        tactics if tactics in CHOICES else tactics.split(),
         modes.split(","),
         out=out,
         peers=peers == "all" if peers in ("all", "none") else peers.split(","),
         bounds=bounds,
         resume=resume,
         seconds_budget=seconds,
+        limit_s=LIMIT_S if limit is None else limit,
         fronts=fronts,
     )
     complete = load_campaign(folder).complete
     text = f"recorded in {folder}" if complete else f"incomplete: continue with --resume --out {folder}"
     _show(as_json, {"campaign": folder.name, "folder": str(folder), "complete": complete}, text)
+
+
+@cli.command()
+@click.argument("first", metavar="CAMPAIGN")
+@click.argument("second", metavar="CAMPAIGN")
+@click.option("--tolerance", default=0.01, show_default=True, help="Fraction up to which two times are the SAME.")
+@json_switch
+def compare(first, second, tolerance, as_json) -> None:
+    """Compare the second campaign with the first, point by point: FASTER, SLOWER, SAME or UNDECIDED.
+
+    CAMPAIGN is an id under data/campaigns, or a folder.
+    """
+    from .bench.compare import compare
+
+    found = compare(first, second, tolerance)
+    _show(as_json, found.report(), "\n".join(found.lines()))
 
 
 @cli.command()
@@ -458,6 +501,12 @@ def review(n, k, m, candidates, more, mode, device, out, as_json) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command line; returns the exit status."""
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_: print(f"warning: {message}", file=sys.stderr)
+        return _run(arguments)
+
+
+def _run(arguments: list[str] | None) -> int:
     try:
         status = cli.main(arguments, prog_name="python -m skinny_gemm", standalone_mode=False) or 0
         if sys.stdout:  # None where it is closed

@@ -212,7 +212,8 @@ def bench(
             earlier = writer.campaign.method
             if earlier.get("fronts", []) != method["fronts"]:
                 raise ValueError(f"Cannot resume {folder}: its --split and --valid were others.")
-            writer.update(method={**earlier, "seeds": [*earlier["seeds"], seed]})
+            boards = dict.fromkeys([*writer.campaign.board.split(), *campaign.board.split()])
+            writer.update(method={**earlier, "seeds": [*earlier["seeds"], seed]}, board=" ".join(boards))
         deadline = None if seconds_budget is None else started + seconds_budget
         prepare = functools.partial(compile_all, device.arch, fronts)
         with _reporter(progress) as report:

@@ -29,6 +29,11 @@ class Nvml:
         version = self.nvml.nvmlSystemGetDriverVersion()
         return version.decode() if isinstance(version, bytes) else version
 
+    def uuid(self) -> str:
+        """Which of all GPUs this one is."""
+        uuid = self.nvml.nvmlDeviceGetUUID(self.gpu)
+        return uuid.decode() if isinstance(uuid, bytes) else uuid
+
     def sample(self) -> dict[str, Any]:
         """SM and memory clock (MHz), power (W), temperature (C), and what slows the GPU down just now."""
         nvml, gpu = self.nvml, self.gpu

@@ -104,6 +104,7 @@ class Machine:
 
         return {
             "gpu": torch.cuda.get_device_name(0),
+            "board": self._nvml.uuid() if self._nvml else "",
             "driver": self._nvml.driver() if self._nvml else "unknown",
             "cuda": str(torch.version.cuda),
             "torch": torch.__version__,
@@ -233,7 +234,7 @@ class Machine:
             self._sampled = group
             during = functools.partial(self.sample_clocks, "during", point)
         if point.mode == "exposed":  # two graphs, of which as many samples are kept
-            samples = self.timer.time(launches, rounds, self.replays // 2, during)
+            samples = self.timer.time(launches, rounds, min(self.replays, graphs.EXPOSED_REPLAYS), during)
         else:
             samples = self.timer.time(launches, rounds, self.replays, during, graphs.WIDTH)
         return [parts * sample for sample in samples]

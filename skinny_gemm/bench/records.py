@@ -11,9 +11,8 @@ through more than 5x L2) or "warm". Times are microseconds per launch. The sampl
 producer and kernel together, then as many of the producer alone; its time is the difference of the two medians. A
 kernel of several results has the largest of their errors.
 
-Reading checks every row and names the file and the line that is wrong. `load_campaign`, `read_rows` and `samples` raise
-that sentence; what reads all campaigns leaves a broken one out with a `BrokenCampaign` warning, and `problems` lists
-them.
+Reading checks every row and names the file and the line that is wrong. What reads one campaign raises that sentence;
+what reads all of them leaves the broken one out with a `BrokenCampaign` warning, and `problems` lists the sentences.
 """
 
 import csv
@@ -104,6 +103,7 @@ class Campaign:
     method: Mapping[str, Any] = field(default_factory=dict)  #: replays, rotation, seeds
     failures: Sequence[Mapping[str, Any]] = ()  #: points that could not be measured, each with its `reason` in words
     complete: bool = False  #: False while it runs, and after an interrupt
+    board: str = ""  #: UUID of the GPU, of several after a resume on another one; "" if unknown. Boards differ by 2 %
 
 
 def interval_of(mode: str, samples_us: Sequence[float]) -> Interval:
@@ -242,6 +242,16 @@ def samples(campaign: str, data_dir: str | Path | None = None) -> dict[Point, li
     raise ValueError(f"No campaign {campaign!r}; recorded are: {', '.join(campaigns(data_dir)) or 'none'}.")
 
 
+def read_campaign(folder: Path) -> tuple[Campaign, tuple[Record, ...]]:
+    """One campaign and its rows; ValueError names the file, the line and what is wrong."""
+    campaign, path = load_campaign(folder), Path(folder) / "records.csv"
+    rows = read_rows(path)
+    for line, row in enumerate(rows, 2):
+        if row.campaign != campaign.id:
+            raise ValueError(f"{path}, line {line}: campaign is {row.campaign!r}, but the folder is {campaign.id!r}.")
+    return campaign, tuple(rows)
+
+
 def load_campaign(folder: Path) -> Campaign:
     """The campaign described by `folder`/campaign.json; ValueError names the file and what is wrong."""
     path = Path(folder) / "campaign.json"
@@ -357,13 +367,8 @@ def _state(folder: Path) -> tuple:
 
 @lru_cache(maxsize=64)
 def _read(folder: Path, state: tuple) -> tuple[Campaign, tuple[Record, ...]]:
-    """One campaign and its rows, remembered as long as `state` is the same; ValueError as `load_campaign`."""
-    campaign, path = load_campaign(folder), folder / "records.csv"
-    rows = read_rows(path)
-    for line, row in enumerate(rows, 2):
-        if row.campaign != folder.name:
-            raise ValueError(f"{path}, line {line}: campaign is {row.campaign!r}, but the folder is {folder.name!r}.")
-    return campaign, tuple(rows)
+    """`read_campaign`, remembered as long as `state` is the same."""
+    return read_campaign(folder)
 
 
 def _folders(data_dir: str | Path | None) -> list[Path]:

@@ -1,11 +1,16 @@
-"""A campaign in one table of text: `python -m skinny_gemm.bench.summary data/campaigns/<id>`. Needs no pandas."""
+"""A campaign in one table of text: `python -m skinny_gemm.bench.summary data/campaigns/<id>`. Needs no pandas.
+
+With `--pruning` before the folder: what the coarse grid of tactics costs, by a campaign of full sweeps.
+"""
 
 import sys
 from collections.abc import Iterable
 from itertools import product
 from pathlib import Path
 
-from .records import BOUNDS, MODES, PEERS, Record, load_campaign, read_rows
+from .. import device as devices
+from . import pruning
+from .records import BOUNDS, MODES, PEERS, Record, read_campaign
 from .statistics import verdict
 
 
@@ -43,20 +48,28 @@ def _best(rows: Iterable[Record]) -> Record | None:
 
 def main(folder: str) -> None:
     """Prints the campaign in `folder`: the machine, the ceilings, the table, the failures."""
-    campaign = load_campaign(Path(folder))
+    campaign, rows = read_campaign(Path(folder))
     state = "complete" if campaign.complete else "NOT complete"
     print(f"{campaign.id}: {campaign.gpu}, driver {campaign.driver}, CUDA {campaign.cuda}, {campaign.commit}, {state}")
     print("ceilings:", dict(campaign.ceilings), campaign.method.get("ceilings_failed", ""))
     print("clocks:", {name: value for name, value in campaign.clocks.items() if name != "samples"})
-    print("\n".join(lines(read_rows(Path(folder) / "records.csv"))))
+    print("\n".join(lines(rows)))
     for failure in campaign.failures:
         print("failed:", failure)
 
 
+def show_pruning(folder: str) -> None:
+    """Prints what pruning costs by the full sweeps of the campaign in `folder`."""
+    campaign, rows = read_campaign(Path(folder))
+    failed = [tuple(failure[name] for name in ("kernel", "n", "k", "m", "tactic")) for failure in campaign.failures]
+    print("\n".join(pruning.lines(pruning.costs(rows, devices.get(campaign.device), failed))))
+
+
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit("usage: python -m skinny_gemm.bench.summary CAMPAIGN_FOLDER")
+    *flags, folder = sys.argv[1:] or [""]
+    if flags not in ([], ["--pruning"]) or not folder:
+        sys.exit("usage: python -m skinny_gemm.bench.summary [--pruning] CAMPAIGN_FOLDER")
     try:
-        main(sys.argv[1])
+        (show_pruning if flags else main)(folder)
     except (ValueError, OSError) as error:
         sys.exit(f"error: {error}")

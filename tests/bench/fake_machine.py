@@ -1,4 +1,4 @@
-"""A machine for a spawned process: what a point does is written in its tactic. No GPU and no PyTorch.
+"""Machines for a spawned process, without GPU and PyTorch: what a point does is written in its tactic.
 
 `python -m tests.bench.fake_machine FOLDER [resume]` runs a campaign of slow points on it, to be interrupted.
 """
@@ -6,6 +6,7 @@
 import os
 import sys
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -61,6 +62,21 @@ class FakeMachine:
     def _note(self, line: str) -> None:
         with self.log.open("a") as file:
             file.write(line + "\n")
+
+
+class FakeGpu(FakeMachine):
+    """Made as a `Machine` is; the environment says where the log is and at which M a point hangs."""
+
+    def __init__(self, device, shapes, seed, replays, fronts=None):
+        super().__init__(Path(os.environ["FAKE_LOG"]))
+
+    def describe(self):
+        return {**super().describe(), "board": os.environ["FAKE_BOARD"]}
+
+    def measure(self, point):
+        if str(point.m) == os.environ["FAKE_HANG"]:
+            point = replace(point, tactic="hang")
+        return super().measure(point)
 
 
 def writer(folder: Path, resume: bool = False) -> CampaignWriter:

@@ -16,9 +16,10 @@ from pathlib import Path
 
 import pytest
 
+from skinny_gemm import device
 from skinny_gemm.bench import campaign, records
 from skinny_gemm.bench.worker import Failed, Worker
-from tests.bench.fake_machine import POINTS, FakeMachine, writer
+from tests.bench.fake_machine import POINTS, FakeGpu, FakeMachine, writer
 
 ROOT = Path(__file__).resolve().parents[2]
 GOOD = dataclasses.replace(POINTS[0], tactic="good")
@@ -95,6 +96,29 @@ def test_a_process_that_cannot_start_is_no_failure_of_a_point(tmp_path):
             campaign.run_campaign(writer(tmp_path / "campaigns" / "c1"), [GOOD], machine)
     done = records.campaigns(tmp_path)["c1"]
     assert not done.complete and not done.failures
+
+
+def test_bench_from_its_arguments_to_the_records(tmp_path, log, monkeypatch):
+    """Everything but the GPU: a hanging M is recorded as failed, a budget ends the run, a resume completes it."""
+    monkeypatch.setattr(device, "current", lambda: device.get("h200"))
+    monkeypatch.setattr(campaign, "Machine", FakeGpu)
+    monkeypatch.setattr(campaign, "compile_all", lambda arch, fronts, points, progress: {})
+    for name, value in {"LOG": str(log), "HANG": "2", "BOARD": "GPU-1"}.items():
+        monkeypatch.setenv(f"FAKE_{name}", value)
+    folder = tmp_path / "campaigns" / "c1"
+    arguments = {"ms": [1, 2, 4], "modes": ["chained"], "peers": False, "bounds": False, "progress": False}
+    arguments |= {"out": folder, "limit_s": 2}
+    campaign.bench("warp-splitk", [(64, 1024)], seconds_budget=1e-9, **arguments)
+    assert not records.campaigns(tmp_path)["c1"].complete and records.rows(tmp_path) == []
+    with pytest.raises(ValueError, match="never overwritten"):
+        campaign.bench("warp-splitk", [(64, 1024)], **arguments)
+    monkeypatch.setenv("FAKE_BOARD", "GPU-2")
+    assert campaign.bench("warp-splitk", [(64, 1024)], resume=True, **arguments) == folder
+    done = records.campaigns(tmp_path)["c1"]
+    assert done.complete and [row.m for row in records.rows(tmp_path)] == [1, 4]
+    assert [(f["m"], f["reason"]) for f in done.failures] == [(2, "no result after 2 s: killed")]
+    assert done.board == "GPU-1 GPU-2" and len(done.method["seeds"]) == 2 and done.method["limit_s"] == 2
+    assert not any(map(alive, starts(log)))
 
 
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])

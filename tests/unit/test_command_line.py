@@ -2,9 +2,11 @@
 
 import json
 import shlex
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -67,6 +69,10 @@ def call(capsys):
         ("inspect warp-splitk --n 99999999999984 --k 512", "N = 99999999999984 is more than 2147483632"),
         ("verify warp-splitk --m 1 --n 64 --k 512 --backend interpreter --seed -1", "seed is -1"),
         ("bench warp-splitk --n 64 --k 512 --seconds nan", "nan seconds, but must be positive"),
+        ("bench warp-splitk --n 64 --k 512 --limit 0", "The limit for a point is 0.0 seconds"),
+        ("bench ws-gemm --n 560 --k 7168 --m 8 --tactics all", "'all'"),
+        ("compare nowhere nowhere", "There is no campaign 'nowhere': recorded are 20"),
+        ("compare . .", "campaign.json is missing"),
         ("figure smem warp-splitk --m 8 --n 64 --k 512 --out /dev/null", "/dev/null: File exists"),
     ],
 )
@@ -234,3 +240,40 @@ def test_doctor_names_the_backend_and_the_versions(call):
     report = json.loads(out)
     assert status == 0 and report["backend"] in ("cuda", "interpreter")
     assert report["packages"]["nvidia-cutlass-dsl"] and report["catalogue"]
+
+
+def test_a_broken_campaign_is_one_line_and_not_in_the_way(call, tmp_path, monkeypatch):
+    data = Path(__file__).parents[2] / "data"
+    for name in ("devices.json", "shapes.csv"):
+        shutil.copy(data / name, tmp_path)
+    shutil.copytree(
+        data.parent / "tests" / "fixtures" / "campaigns" / "synthetic", tmp_path / "campaigns" / "synthetic"
+    )
+    broken = shutil.copytree(tmp_path / "campaigns" / "synthetic", tmp_path / "campaigns" / "torn")
+    (broken / "campaign.json").write_text("{")
+    monkeypatch.setenv("SKINNY_GEMM_DATA", str(tmp_path))
+    status, out, err = call("best --n 3584 --k 7168 --m 8 --json")
+    assert status == 0 and json.loads(out)["campaign"] == "synthetic"
+    (line,) = set(err.splitlines())
+    assert line.startswith(f"warning: {broken}/campaign.json: JSONDecodeError")
+    status, out, err = call("doctor --json")
+    assert status == 0 and err == ""
+    told = json.loads(out)["campaigns"]
+    assert told["torn"].startswith(f"unreadable: {broken}/campaign.json") and "SYNTHETIC" in told["synthetic"]
+
+
+def test_compare_answers_in_json_and_in_text(call):
+    campaign = str(Path(__file__).parents[1] / "fixtures" / "campaigns" / "synthetic")
+    status, out, _ = call(f"compare {campaign} {campaign} --json")
+    found = json.loads(out)
+    assert status == 0 and found["counts"]["FASTER"] == found["counts"]["SLOWER"] == 0
+    assert found["common"] == len(found["points"]) == sum(found["counts"].values()) > 100
+    status, out, _ = call(f"compare {campaign} {campaign} --tolerance 0.1")
+    assert status == 0 and out.splitlines()[-1].split() == [
+        "all",
+        str(found["common"]),
+        "0.0%",
+        "0.0%",
+        "100.0%",
+        "0.0%",
+    ]
