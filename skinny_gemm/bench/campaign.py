@@ -83,6 +83,10 @@ def plan(
     return points, left_out
 
 
+class _Late(Exception):
+    """The deadline passed while compiling."""
+
+
 def run_campaign(
     writer: CampaignWriter,
     points: Sequence[Point],
@@ -100,6 +104,14 @@ def run_campaign(
     """
     earlier = list(writer.campaign.clocks.get("samples", ()))
 
+    def late() -> bool:
+        return deadline is not None and now() > deadline
+
+    def compiling(what: str, done: int, total: int) -> None:
+        progress(what, done, total)
+        if late():
+            raise _Late
+
     def save() -> None:
         writer.update(clocks=clocks.summary([*earlier, *machine.clock_samples]))
         writer.save()
@@ -107,14 +119,14 @@ def run_campaign(
     save()
     try:
         todo = [point for point in points if point not in writer.done]
-        for point, reason in prepare(todo, progress).items():
+        for point, reason in prepare(todo, compiling).items():
             writer.fail(point, reason)
         _sample_clocks(machine, "before")
         if ceilings and not writer.campaign.ceilings:
             _ceilings(writer, machine)
         saved = now()
         for done, point in enumerate(todo, 1):
-            if deadline is not None and now() > deadline:
+            if late():
                 return
             if point not in writer.done:
                 _measure(writer, point, machine)
@@ -124,6 +136,8 @@ def run_campaign(
                 saved = now()
         _sample_clocks(machine, "after")
         writer.update(complete=True)
+    except _Late:  # what is compiled is in the cache
+        pass
     finally:
         save()
 

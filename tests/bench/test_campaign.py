@@ -119,6 +119,18 @@ def test_the_budget_ends_a_run_incomplete(tmp_path, points):
     assert not records.campaigns(tmp_path)["c1"].complete
 
 
+def test_the_budget_ends_a_run_that_still_compiles(tmp_path, points):
+    def compile_all(todo, progress):
+        for done in range(100):
+            progress("compile", done, 100)
+            compiled.append(done)
+
+    clock, compiled, machine = iter(range(1000)), [], FakeMachine()
+    campaign.run_campaign(writer(tmp_path), points, machine, compile_all, deadline=8, now=lambda: next(clock))
+    assert 0 < len(compiled) < 100 and machine.measured == []
+    assert not records.campaigns(tmp_path)["c1"].complete
+
+
 def test_rows_are_saved_while_the_campaign_runs(tmp_path, points):
     """What a SIGKILL would leave: the files as they are seen from inside a measurement."""
     seen = []

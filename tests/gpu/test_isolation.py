@@ -1,0 +1,47 @@
+"""Kernels that hang or ruin the context: they fail in words, and the next point is measured as if nothing had been.
+
+The kernels are a streaming probe with more rounds than a day has time for, and one that reads an address nobody owns.
+"""
+
+from functools import partial
+
+import pytest
+
+from skinny_gemm import device
+from skinny_gemm.artifact import LaunchArguments
+from skinny_gemm.bench import bounds
+from skinny_gemm.bench.machine import Machine
+from skinny_gemm.bench.records import Point
+from skinny_gemm.bench.worker import Failed, Worker
+from skinny_gemm.kernels.probes import Stream
+
+N, K = 2304, 1536
+HANGS, CRASHES = 3, 5  #: the Ms of the bad points
+ROUNDS = (1 << 28) - 1  #: over a CTA's eight chunks; the kernel counts both in 31 bits
+
+
+class BadMachine(Machine):
+    def measure(self, point):
+        if point.m in (HANGS, CRASHES):
+            import torch
+
+            chunks = bounds.L2_BYTES // bounds.L2_RING.chunk_bytes
+            values = (self.pool, chunks, ROUNDS) if point.m == HANGS else (1 << 20, chunks, 1)
+            arguments = LaunchArguments((bounds.L2_RING.ctas, 1, 1), values)
+            self.run(self._probe(Stream(bounds.L2_RING, repeat=True)), arguments, False)
+            torch.cuda.synchronize()
+        return super().measure(point)
+
+
+@pytest.mark.parametrize(
+    ("m", "words"), [(HANGS, "no result after 20 s: killed"), (CRASHES, "the GPU context was lost")]
+)
+def test_a_bad_point_costs_itself_only(m, words):
+    gpu = device.current()
+    good = Point("cublas", N, K, 8)
+    with Worker(partial(BadMachine, gpu, {(N, K)}, 0), limit_s=20) as machine:
+        before = machine.measure(good)
+        with pytest.raises(Failed, match=words):
+            machine.measure(Point("cublas", N, K, m))
+        after = machine.measure(good)
+    assert min(after.samples_us) < 1.1 * max(before.samples_us)
