@@ -437,14 +437,15 @@ def compare(first, second, tolerance, as_json) -> None:
 def figure(name, kernel, m, n, k, split, valid, tactic, device, mode, out, as_json) -> None:
     """Write a figure as SVG, PDF and PNG with its data and provenance.
 
-    NAME is bandwidth (against M), roofline, smem (shared-memory map), or all.
+    NAME is bandwidth (against M), roofline, tactic-fields (bandwidth against each field), sensitivity (what one step of
+    each control does), smem (shared-memory map), or all. Every file says what of it is recorded and what the model's.
     """
     from .figures.export import export
     from .figures.views import tactic_view
 
     problem, gpu = _problem(kernel, m, n, k, split, valid), devices.get(device)
     view = tactic_view(kernel, _tactic(kernel, tactic, problem, gpu), problem, gpu, mode)
-    figures = {stem.rpartition("-")[2]: (stem, parts) for stem, parts in view.figures().items()}
+    figures = {stem.removeprefix(f"{view.stem}-"): (stem, parts) for stem, parts in view.figures().items()}
     if name != "all" and name not in figures:
         raise ValueError(f"figure {name!r} is unknown: known are {', '.join(figures)} and all")
     wanted = figures.values() if name == "all" else [figures[name]]

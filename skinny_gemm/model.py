@@ -100,7 +100,7 @@ class Fit:
         """One line for people."""
         return (
             f"fitted to {self.records:,} records of {self.shapes} shapes; on shapes it had not seen off by "
-            f"{self.held_out_median_error:.0%} in the median, 90 % within {self.held_out_p90_error:.0%}"
+            f"{100 * self.held_out_median_error:.0f} % in the median, 90 % within {100 * self.held_out_p90_error:.0f} %"
         )
 
 

@@ -11,24 +11,28 @@ import pandas as pd
 
 from .. import device as devices
 from ..artifact import Resources
-from ..bench import records
+from ..bench import records, tables
 from ..figures import performance, views
 from ..problem import GemmProblem
 from ..tactics import Tactic
 from .base import Picture, toggles
 from .controls import TacticControls
 
+SHOWN = ("against M", "against each field", "sensitivity")  #: what the charts show, the last two of a legal tactic
 LIVE_MS = (1, 2, 4, 8, 16, 32, 64)  #: measured live, beside the M on screen
 
 
 class TacticExplorer(TacticControls):
-    """Controls for shape, kernel and tactic; legality in words; shared memory, bandwidth against M and roofline.
+    """Controls for shape, kernel and tactic; legality in words; shared memory; and charts of one of three kinds.
 
+    Bandwidth against M beside the roofline, bandwidth against each field of the tactic, or what one step of each slider
+    does. Only what is shown is drawn. Times are recorded, or live, or the model's, and always say which.
     `data_dir` holds the recorded campaigns (the repository's data/ by default), `device` is a catalogued name. Where a
     GPU is, *Measure live* times the tactic on it; `machine(gpu, shapes)` makes the `bench.machine.Machine` for that.
     """
 
     def __init__(self, data_dir: Path | None = None, device: str = "h200", machine=None):
+        self.data_dir = data_dir
         self.records, self.campaigns = records.load(data_dir), records.campaigns(data_dir)
         self.live = self.records[:0]
         self.machine = machine or _machine
@@ -45,13 +49,17 @@ class TacticExplorer(TacticControls):
         self.compiled: dict[tuple, Resources] = {}
         self.numbers, self.status = widgets.HTML(), widgets.HTML()
         self.smem, self.bandwidth, self.roofline = Picture(), Picture(), Picture()
+        self.against_fields, self.sensitivity = Picture(), Picture()
         for picture in (self.bandwidth, self.roofline):
             picture.layout = widgets.Layout(flex="1 1 440px", min_width="0", max_width="760px")
-        charts = widgets.HBox([self.bandwidth, self.roofline], layout=widgets.Layout(flex_flow="row wrap"))
+        self.shown = toggles("charts", SHOWN, SHOWN[0])
+        against_m = widgets.HBox([self.bandwidth, self.roofline], layout=widgets.Layout(flex_flow="row wrap"))
+        self.charts = dict(zip(SHOWN, (against_m, self.against_fields, self.sensitivity), strict=True))
         sweep = widgets.HBox([self.live_button, self.cancel_button, self.progress])
         self.build(device, "latent_down", [self.mode])
         self.rows[2] += (self.best_button, self.compile_button)
-        super().__init__(self.rows, [self.smem, self.numbers, charts, self.status, sweep], [*self.watched, self.mode])
+        pictures = [self.smem, self.numbers, self.shown, *self.charts.values(), self.status, sweep]
+        super().__init__(self.rows, pictures, [*self.watched, self.mode, self.shown])
 
     @property
     def view(self) -> views.TacticView:
@@ -72,7 +80,9 @@ class TacticExplorer(TacticControls):
 
     def take_best(self) -> None:
         """Sets the controls to the fastest recorded tactic of this problem; ValueError in words if none is recorded."""
-        self._set(self.kind.parse(self.view.best()))
+        p, device, kernel = self.problem, self.device.value, self.kernel.value
+        best = tables.best(p.n, p.k, p.m, self.mode.value, device, kernel, self.data_dir)
+        self._set(self.kind.parse(best.tactic))
         self.draw()
 
     def compile(self) -> None:
@@ -111,9 +121,19 @@ class TacticExplorer(TacticControls):
         else:
             self.smem.hide()
             self.numbers.value = "&nbsp;"  # a line as high as the numbers
-        key, facts = (self._recorded[0], view.kernel, view.tactic, view.problem.m), view.provenance()
-        self.bandwidth.show(key, view.bandwidth, facts)
-        self.roofline.show(key, view.roofline, facts)
+        for name, chart in self.charts.items():
+            chart.layout.display = "" if name == self.shown.value else "none"
+        key = self._recorded[0], view.kernel, view.tactic, view.problem.m
+        if self.shown.value == SHOWN[0]:
+            facts = view.provenance()
+            self.bandwidth.show(key, view.bandwidth, facts)
+            self.roofline.show(key, view.roofline, facts)
+        elif not legal:
+            self.charts[self.shown.value].hide()
+        elif self.shown.value == SHOWN[1]:
+            self.against_fields.show(key, view.fields, view.provenance(view.neighbours.source))
+        else:
+            self.sensitivity.show(key, view.sensitivity, view.provenance(view.steps.source))
         self.status.value = html.escape(view.status())
 
     def figures(self):

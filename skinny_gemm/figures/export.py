@@ -59,6 +59,8 @@ def one_line(facts: Mapping[str, Any]) -> str:
         source.append(f"campaign {facts['campaign']}" + (f" and {others} more" if others > 0 else ""))
     if facts.get("live_points") and facts["source"] != "live":
         source.append(f"{facts['live_points']} live points")
+    if "model" in facts and facts["source"] != "model":
+        source.append("dotted: model")
     kernel = " ".join(str(facts[name]) for name in ("kernel", "tactic") if name in facts)
     shape = " ".join(f"{name.upper()}={facts[name]}" for name in ("m", "n", "k") if name in facts)
     commit = f"commit {facts['commit']}" if "commit" in facts else None

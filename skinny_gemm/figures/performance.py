@@ -2,9 +2,11 @@
 
 Both take a table with one row per measurement: kernel, tactic, m, median_us, low_us, high_us, bytes, and `live` (True
 for a point measured on this machine, just now). Live points are hollow, recorded ones filled; they never share a line.
+The model's curve of the selected tactic is dotted, with its error as a band, and says that it is a model's.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -12,6 +14,7 @@ from matplotlib.figure import Figure
 
 from ..problem import GemmProblem
 from . import style
+from .neighbours import LIVE, MODEL, draw_model
 from .panel import Panel
 
 _PLOTTED = ["kernel", "tactic", "m", "median_us", "live", "tbs", "low_tbs", "high_tbs", "tflops", "intensity"]
@@ -39,17 +42,20 @@ def bandwidth(
     missing: str = "",
     theme: style.Theme = style.LIGHT,
     title: str = "bandwidth, TB/s",
+    curve: pd.DataFrame | None = None,
 ) -> Figure:
     """Bandwidth against M: all tactics of `kernel` faint, `tactic` bold, the best envelope, peers at best, ceilings.
 
-    `table` from `measured`; `ceilings` label to TB/s; `missing` is written large where there is nothing to plot.
+    `table` from `measured`; `ceilings` label to TB/s; `missing` is written large where nothing was measured. `curve` is
+    the model's of `tactic`: rows of m, tbs, low_tbs, high_tbs.
     """
     rows = _rows(table)
     recorded, live = _of(rows, [kernel]), [row for row in rows if row.live]
     rivals = _of(rows, peers)
     fig = style.figure(6.6, 4.3, theme)
-    top = max([row.tbs for row in [*recorded, *rivals, *live]] + [*ceilings.values()], default=1.0) * 1.08
-    biggest = max([32, m, *(row.m for row in rows)])
+    modelled = [] if curve is None else list(curve.itertuples(index=False))
+    top = max([row.tbs for row in [*recorded, *rivals, *live, *modelled]] + [*ceilings.values()], default=1.0) * 1.08
+    biggest = max([32, m, *(row.m for row in [*rows, *modelled])])
     panel = Panel(fig, 0.55, 0.85, 4.1, 2.85, theme, x=(-0.15, np.log2(biggest) + 0.15), y=(0, top))
     panel.title(title)
     ms = [2**i for i in range(int(np.log2(biggest)) + 1)]
@@ -65,6 +71,11 @@ def bandwidth(
     spans = [[(panel.x[0], value), (panel.x[1], value)] for value in ceilings.values()]
     panel.lines(spans, theme.muted, linewidths=1.2, linestyles=dashes)
     ends += [(panel.x[1], value, name, theme.muted) for name, value in ceilings.items()]
+    if modelled:
+        points = np.array([(np.log2(row.m), row.tbs, row.low_tbs, row.high_tbs) for row in modelled])
+        draw_model(panel, [points], theme)
+        error = 1 - points[-1, 2] / points[-1, 1]
+        ends.append((*points[-1, :2], f"model, 90 % ±{100 * error:.0f} %", theme.sky))
     context = [_points(group, "tbs") for group in _groups(recorded, "tactic").values()]
     panel.lines([line for line in context if len(line) > 1], theme.faint, linewidths=0.8)
     if context:
@@ -85,11 +96,12 @@ def bandwidth(
         panel.lines(bars, theme.blue, linewidths=1.6)
         series(chosen, "selected", theme.blue, marker="o", markersize=6, linewidth=2.8, zorder=3)
     if live:
-        panel.line(*_points(live, "tbs").T, theme.ink, markersize=7, **_LIVE)
+        panel.line(*_points(live, "tbs").T, theme.ink, **LIVE)
         panel.note(0.02, 0.04, "hollow: measured live", ha="left", va="bottom")
     end_labels(panel, ends)
     if missing:
-        panel.note(0.5, 0.45, missing, theme.ink, size=style.TEXT, weight="bold")
+        place = dict(x=0.02, y=0.04, ha="left", va="bottom") if modelled else dict(x=0.5, y=0.45)
+        panel.note(text=missing, size=style.SMALL if modelled else style.TEXT, weight="bold", **place)
     elif recorded and not chosen:
         panel.note(0.5, 0.3, "the selected tactic was not recorded", va="bottom", weight="bold")
     return fig
@@ -105,11 +117,13 @@ def roofline(
     compute: Mapping[str, float],
     theme: style.Theme = style.LIGHT,
     title: str = "roofline, TFLOP/s",
+    curve: pd.DataFrame | None = None,
 ) -> Figure:
     """The roofline: `memory` ceilings (label to TB/s) and `compute` ceilings (label to TFLOP/s), `tactic` at each M.
 
-    `table` from `measured`; `problem` marks the intensity in question. The best recorded tactics stand in, dashed,
-    where `tactic` was not recorded.
+    `table` from `measured`; `problem` marks the intensity in question. Where two ceilings meet, the ridge, the FLOP per
+    byte are written. The best recorded tactics stand in, dashed, where `tactic` was not recorded. `curve` as in
+    `bandwidth`.
     """
     rows = _rows(table)
     fig = style.figure(6.6, 4.3, theme)
@@ -138,6 +152,11 @@ def roofline(
         panel.line(np.log10([tflops / widest, high]), np.log10([tflops] * 2), theme.muted, linewidth=1.6)
         look = dict(ha="right", va="bottom", offset=(0, 3))
         panel.labels([(panel.x[1], np.log10(tflops))], [f"{name} {tflops:.4g}"], theme.muted, **look)
+    if compute:
+        for i, (name, tbs) in enumerate(memory.items()):
+            ridge, text = np.log10([(peak / tbs, peak)]), f"{name.split()[0]} ridge {peak / tbs:.0f}"
+            panel.line(*ridge.T, theme.muted, linestyle="", marker="o", markersize=5)
+            panel.labels(ridge, [text], theme.muted, ha="left", va="top", offset=(6, -3 - 13 * i))
     for i, (peer, group) in enumerate(_groups(_of(rows, peers), "kernel").items()):
         points = [(row.intensity, row.tflops) for row in _envelope(group)]
         series(points, peer, theme.series[1 + i], markersize=5, linewidth=1.2, **_peer_look(i))
@@ -153,17 +172,19 @@ def roofline(
     elif recorded:
         points = [(row.intensity, row.tflops) for row in _envelope(recorded)]
         series(points, "best tactic", theme.ink, linestyle="--", linewidth=1.6, marker="o", markersize=4)
+    if curve is not None:
+        intensity = np.array([replace(problem, m=int(m)).intensity for m in curve.m])
+        points = np.stack([intensity, intensity * curve.tbs, intensity * curve.low_tbs, intensity * curve.high_tbs], 1)
+        draw_model(panel, [np.log10(points)], theme)
+        entries.append(("model", theme.sky, MODEL))
     live = [(row.intensity, row.tflops) for row in rows if row.live and row.m]
     if live:
-        series(live, "measured live", theme.ink, markersize=7, **_LIVE)
+        series(live, "measured live", theme.ink, **LIVE)
     panel.line_key(entries)
     x = np.log10(problem.intensity)
     panel.lines([[(x, y[0]), (x, y[1])]], theme.faint, linewidths=1.2, linestyles=[(0, (2, 2))])
     panel.labels([(x, y[0])], [f"M = {problem.m}"], ha="left", va="bottom", offset=(4, 3))
     return fig
-
-
-_LIVE = dict(linestyle="", marker="D", markerfacecolor="none", markeredgewidth=1.8, zorder=3.5)
 
 
 def _peer_look(i: int) -> dict:
@@ -201,15 +222,13 @@ def end_labels(panel: Panel, ends: list[tuple[float, float, str, str]], bold: st
     """Labels beside the right ends (x, y, label, colour) of lines, moved apart where they would overlap."""
     ends = sorted(ends, key=lambda end: end[1])
     gap = 0.165 / panel.height * (panel.y[1] - panel.y[0])
-    at = np.array([y for _, y, *_ in ends])
-    for _ in range(200):  # settles long before, for the dozen labels there can be
-        close = np.diff(at) < gap * 0.999
-        if not close.any():
-            break
-        i = int(np.argmax(close))
-        push = (gap - (at[i + 1] - at[i])) / 2
-        at[i] -= push
-        at[i + 1] += push
+    # Labels that touch form a block, which sits where its members are nearest to their lines on average.
+    blocks: list[list[float]] = []  # of each block the places of its lines, each less what is below it in the block
+    for i, (_, y, *_) in enumerate(ends):
+        blocks.append([y - i * gap])
+        while len(blocks) > 1 and np.mean(blocks[-2]) >= np.mean(blocks[-1]):
+            blocks[-2:] = [blocks[-2] + blocks[-1]]
+    at = [np.mean(block) for block in blocks for _ in block] + gap * np.arange(len(ends))
     edge, step = panel.x[1], 0.12 / panel.width * (panel.x[1] - panel.x[0])
     paths = [[(x, y), (edge, y), (edge + step, level)] for (x, y, *_), level in zip(ends, at, strict=True)]
     panel.lines(paths, [color for *_, color in ends], clip=False, linewidths=0.7)

@@ -5,22 +5,27 @@ for stem, parts in view.figures().items():
     export(*parts, folder / stem)
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import pandas as pd
 from matplotlib.figure import Figure
 
+from .. import device as devices
+from .. import model
 from ..bench import records
 from ..device import Device
 from ..problem import GemmProblem
 from ..tactics import KERNELS, Tactic, tactic_type
-from . import performance, resources
+from . import neighbours, performance, resources
 from .export import provenance
 
 _MEMORY = {"hbm_read_tbs": ("HBM", "read"), "l2_read_tbs": ("L2", "read")}  #: ceilings: of what, measured how
 _COMPUTE = {"bf16_tflops": ("BF16", "mma")}
+MAX_M = 64  #: of the model's curve, as far as the tactic goes
+FIGURES = ("bandwidth", "roofline", "tactic-fields", "sensitivity", "smem")  #: by the end of their files' names
 _BOUNDS = {"stream": "stream bound", "dependency-floor": "dependency floor"}
 
 
@@ -54,7 +59,7 @@ class TacticView:
     table: pd.DataFrame
     campaigns: tuple[records.Campaign, ...]  #: of the recorded rows, from `used`
 
-    @property
+    @cached_property
     def campaign(self) -> records.Campaign | None:
         """The campaign of the selected tactic's points, or of most points where it has none; its ceilings are drawn."""
         t = self.table
@@ -66,52 +71,109 @@ class TacticView:
         """Shared memory of an SM; the tactic must be legal."""
         return resources.smem_map(self.tactic.footprint(self.problem, self.device), self.device)
 
+    @property
+    def stem(self) -> str:
+        """What the names of all its files begin with."""
+        return f"{self.kernel}-{self.problem.n}x{self.problem.k}-m{self.problem.m}"
+
+    @cached_property
+    def legal(self) -> bool:
+        """Whether there is a tactic and it can run the problem."""
+        return self.tactic is not None and self.tactic.why_not(self.problem, self.device) is None
+
+    @cached_property
+    def curve(self) -> pd.DataFrame | None:
+        """The model's times of the tactic at every M it takes, as `neighbours.modelled_times`; None without a model."""
+        if self.tactic is None or model.why_not(self.kernel, self.mode, self.device):
+            return None
+        problems = [replace(self.problem, m=m) for m in range(1, MAX_M + 1)]
+        problems = [p for p in problems if self.tactic.why_not(p, self.device) is None]
+        if not problems:
+            return None
+        return neighbours.modelled_times([self.tactic] * len(problems), problems, self.device, self.mode)
+
+    @cached_property
+    def selection(self) -> neighbours.Selection:
+        """The tactic, legal, as the figures of its neighbours take it; ValueError, in a sentence, where it is not."""
+        if not self.legal:
+            unsupported = tactic_type(self.kernel).unsupported(self.problem, self.device)
+            reason = unsupported if self.tactic is None else self.tactic.why_not(self.problem, self.device)
+            raise ValueError(f"There is nothing to compare with, since the tactic selected cannot run: {reason}")
+        return neighbours.Selection(self.tactic, self.problem, self.device, self.mode, self.table)
+
+    @cached_property
+    def neighbours(self) -> pd.DataFrame:
+        """Every tactic that differs in one field, see `neighbours.neighbours`; the tactic must be legal."""
+        return neighbours.neighbours(self.selection)
+
+    @cached_property
+    def steps(self) -> pd.DataFrame:
+        """What one step of each control does, see `neighbours.steps`; the tactic must be legal."""
+        return neighbours.steps(self.selection, self.neighbours)
+
     def bandwidth(self) -> Figure:
         """Bandwidth against M."""
         p, ours = self.problem, (self.table.kernel == self.kernel).any()
         missing = "" if ours else f"no recorded data: {self.kernel}, {p.n}x{p.k}"
         arguments = self.table, self.kernel, self._rivals(), str(self.tactic), p.m, self.limits(), missing
         title = "bytes over exposed time, TB/s" if self.mode == "exposed" else "bandwidth, TB/s"
-        return performance.bandwidth(*arguments, title=title)
+        return performance.bandwidth(*arguments, title=title, curve=self.curve)
 
     def roofline(self) -> Figure:
         """Roofline, the problem's intensity marked."""
         arguments = self.table, self.kernel, self._rivals(), str(self.tactic), self.problem, *self.roofs()
         title = "roofline over exposed time, TFLOP/s" if self.mode == "exposed" else "roofline, TFLOP/s"
-        return performance.roofline(*arguments, title=title)
+        return performance.roofline(*arguments, title=title, curve=self.curve)
 
-    def best(self) -> str:
-        """The fastest recorded tactic at the problem's M; ValueError in words if none is recorded."""
-        p, table = self.problem, self.table
-        ours = table[(table.kernel == self.kernel) & (table.m == p.m) & ~table.live]
-        if ours.empty:
-            raise ValueError(
-                f"No {self.mode} record of {self.kernel} for {p.n}x{p.k} at M = {p.m} on {self.device.title}."
-            )
-        return ours.tactic[ours.median_us.idxmin()]
+    def fields(self) -> Figure:
+        """Bandwidth against each field of the tactic, which must be legal."""
+        return neighbours.draw_fields(self.selection, self.neighbours, self._ceilings().get("hbm_read_tbs"))
+
+    def sensitivity(self) -> Figure:
+        """What one step of each slider does to the time; the tactic must be legal."""
+        error = model.fit_of(self.kernel, self.mode).held_out_p90_error if self.curve is not None else None
+        return neighbours.draw_steps(self.steps, error)
 
     def figures(self) -> dict[str, tuple[Figure, pd.DataFrame, dict]]:
-        """File stem to (figure, plotted data, provenance); shared memory only if the tactic is legal."""
-        p, facts = self.problem, self.provenance()
-        stem = f"{self.kernel}-{p.n}x{p.k}-m{p.m}"
-        files = {
-            f"{stem}-bandwidth": (self.bandwidth(), self.table, facts),
-            f"{stem}-roofline": (self.roofline(), self.table, facts),
-        }
-        if self.tactic is not None and self.tactic.why_not(p, self.device) is None:
-            occupied = resources.smem_table(self.tactic.footprint(p, self.device), self.device)
-            files[f"{stem}-smem"] = (self.smem(), occupied, self.modelled())
-        return files
+        """File stem to (figure, plotted data, provenance); those of a tactic only if it is legal. Ends as `FIGURES`."""
+        measured = self.table.assign(source=self.table.live.map({True: "live", False: "recorded"}))
+        plotted = measured.drop(columns="live")
+        if self.curve is not None:
+            p = self.problem
+            facts = dict(kernel=self.kernel, tactic=str(self.tactic), mode=self.mode, n=p.n, k=p.k, source="model")
+            curve = self.curve.assign(device=self.device.name, **facts)
+            plotted = pd.concat([plotted, curve]) if len(plotted) else curve
+        facts = self.provenance()
+        parts = {"bandwidth": (self.bandwidth(), plotted, facts), "roofline": (self.roofline(), plotted, facts)}
+        if self.legal:
+            compared = self.provenance(self.neighbours.source)
+            parts["tactic-fields"] = self.fields(), self.neighbours, compared
+            parts["sensitivity"] = self.sensitivity(), self.steps, self.provenance(self.steps.source)
+            occupied = resources.smem_table(self.tactic.footprint(self.problem, self.device), self.device)
+            parts["smem"] = self.smem(), occupied, self.modelled()
+        return {f"{self.stem}-{name}": parts[name] for name in FIGURES if name in parts}
 
     def modelled(self) -> dict:
         """Provenance of what was computed: shared memory."""
         return provenance("model", device=self.device.title, **self._facts())
 
-    def provenance(self) -> dict:
-        """Provenance of the times: recorded, live or, without any, the model's."""
-        live = int(self.table.live.sum())
+    def provenance(self, sources: Iterable[str] | None = None) -> dict:
+        """Provenance of the times: recorded, live or, without any, the model's; `model` says what its curve is.
+
+        `sources`: those of the times in a figure, by default of the whole table and the curve.
+        """
+        if sources is None:
+            sources = ["live" if each else "recorded" for each in self.table.live] + ["model"] * (
+                self.curve is not None
+            )
+        sources = list(sources)
+        live = sources.count("live")
         facts = self._facts() | dict(launches=self.mode, live_points=live or None)
-        campaign = self.campaign
+        if "model" in sources:
+            facts["model"] = model.fit_of(self.kernel, self.mode).describe()
+            if model.is_scaled(self.kernel, self.mode, self.device):
+                facts["model"] += f"; scaled to {self.device.title}"
+        campaign = self.campaign if "recorded" in sources else None
         if campaign is None:
             return provenance("live" if live else "model", device=self.device.title, **facts)
         facts |= dict(campaign=campaign.id, date=campaign.date, command=campaign.command)
@@ -129,13 +191,22 @@ class TacticView:
             record = f"; on a GPU, record some with python -m skinny_gemm {bench}"
             return (
                 f"no recorded data for {p.n}x{p.k} on {self.device.title} ({self.mode} launches): the ceilings are the "
-                f"catalogue's{record if self._possible() else ''}{also}"
+                f"catalogue's{record if self._possible() else ''}{also}{self._about_model()}"
             )
         named = [
             f"campaign {each.id}  |  commit {each.commit[:8]}{' with uncommitted changes' if each.dirty else ''}"
             for each in (c, *(each for each in self.campaigns if each is not c))
         ]
-        return f"recorded  |  {c.gpu}  |  {'  and  '.join(named)}{also}"
+        return f"recorded  |  {c.gpu}  |  {'  and  '.join(named)}{also}{self._about_model()}"
+
+    def _about_model(self) -> str:
+        """What the dotted line is."""
+        if self.curve is None:
+            return ""
+        fit = model.fit_of(self.kernel, self.mode)
+        scaled = f", scaled from {', '.join(devices.get(name).title for name in fit.devices)} by the ceilings"
+        scaled = scaled if model.is_scaled(self.kernel, self.mode, self.device) else ""
+        return f"  |  dotted: model{scaled}, {fit.describe()}"
 
     def _possible(self) -> bool:
         """Whether some tactic takes the weight, be it for one token."""

@@ -16,7 +16,7 @@ from typing import ClassVar
 import pandas
 import pytest
 
-from skinny_gemm import device, tactics
+from skinny_gemm import device, model, tactics
 from skinny_gemm.bench import records
 from skinny_gemm.bench.machine import Measurement
 from skinny_gemm.explore import TacticExplorer, controls, shown
@@ -42,9 +42,9 @@ def test_starts_at_the_default_tactic_with_recorded_data(explorer):
     default = tactics.KERNELS["warp-splitk"].default(explorer.problem, H200)
     assert explorer.tactic == default
     assert default.footprint(explorer.problem, H200).describe() in text(explorer.verdict)
-    assert (
-        text(explorer.status) == "recorded  |  SYNTHETIC, not a measurement  |  campaign synthetic  |  commit 00000000"
-    )
+    origin = "recorded  |  SYNTHETIC, not a measurement  |  campaign synthetic  |  commit 00000000"
+    fit = model.fit_of("warp-splitk", "chained")
+    assert text(explorer.status) == f"{origin}  |  dotted: model, {fit.describe()}"
     assert ">selected</text>" in explorer.bandwidth.value and "campaign synthetic" in explorer.bandwidth.value
     assert "campaign" not in explorer.smem.value, "what a tactic occupies was computed, not recorded"
 
@@ -94,7 +94,50 @@ def test_no_recorded_data_is_said_plainly(explorer):
     assert "HBM datasheet 7.7 TB/s" in explorer.roofline.value and "BF16 datasheet 2250" in explorer.roofline.value
     assert "bench warp-splitk --n 3584 --k 7168" in text(explorer.status)
     explorer.best_button.click()
-    assert "No chained record of warp-splitk" in text(explorer.trouble)
+    said = "No record of warp-splitk for N = 3584, K = 7168, M = 8, chained, cold weights on b200"
+    assert said in text(explorer.trouble)
+
+
+def test_without_records_the_model_is_drawn_and_says_so(explorer):
+    explorer.device.value = "b200"
+    assert ">model, 90 % ±" in explorer.bandwidth.value and ">model</text>" in explorer.roofline.value
+    assert "dotted: model, scaled from NVIDIA H200 by the ceilings" in text(explorer.status)
+    facts = explorer.view.provenance()
+    assert facts["source"] == "model" and facts["model"].endswith("scaled to NVIDIA B200")
+    assert "selected</text>" not in explorer.bandwidth.value
+    explorer.mode.value = "exposed"
+    assert ">model" not in explorer.bandwidth.value + explorer.roofline.value
+    assert "model" not in text(explorer.status)
+
+
+def test_only_the_charts_on_show_are_drawn(explorer, monkeypatch):
+    drawn = []
+    for name in ("bandwidth", "roofline", "fields", "sensitivity"):
+        method = getattr(views.TacticView, name)
+        monkeypatch.setattr(views.TacticView, name, lambda self, n=name, m=method: drawn.append(n) or m(self))
+    explorer.m.value = 9
+    assert drawn == ["bandwidth", "roofline"]
+    for title, name in (("against each field", "fields"), ("sensitivity", "sensitivity")):
+        drawn.clear()
+        explorer.shown.value = title
+        explorer.m.value += 1
+        assert drawn == [name, name] and explorer.trouble.value == ""
+        assert [t for t, chart in explorer.charts.items() if chart.layout.display != "none"] == [title]
+
+
+def test_the_charts_of_neighbours_follow_the_selection(explorer):
+    explorer.shown.value = "against each field"
+    assert ">stages = 11</text>" in explorer.against_fields.value and "dotted: model" in explorer.against_fields.value
+    explorer.fields["stages"].value = 4
+    assert ">stages = 4</text>" in explorer.against_fields.value
+    explorer.shown.value = "sensitivity"
+    assert (
+        ">stages  4 → 3</text>" in explorer.sensitivity.value and ">stages  4 → 5</text>" in explorer.sensitivity.value
+    )
+    explorer.fields["stages"].value = 16
+    assert explorer.sensitivity.hidden and explorer.trouble.value == "", "the verdict says why"
+    explorer.fields["stages"].value = 6
+    assert not explorer.sensitivity.hidden and ">stages  6 → 5</text>" in explorer.sensitivity.value
 
 
 def test_best_recorded_sets_the_fastest_tactic(explorer):
@@ -153,6 +196,9 @@ def test_export_writes_what_is_on_screen(explorer, tmp_path, monkeypatch):
     assert facts["tactic"] == str(explorer.tactic)
     assert json.loads((tmp_path / "warp-splitk-3584x7168-m4-smem.json").read_text())["source"] == "model"
     assert {p.suffix for p in tmp_path.iterdir()} == {".svg", ".pdf", ".png", ".csv", ".json"}
+    for name, source in (("tactic-fields", "recorded"), ("sensitivity", "model")):
+        facts = json.loads((tmp_path / f"warp-splitk-3584x7168-m4-{name}.json").read_text())
+        assert facts["source"] == source and facts["model"].startswith("fitted to")
 
 
 def test_compile_tells_the_registers(explorer):
@@ -324,7 +370,6 @@ def test_the_other_kernel_is_drawn_beside_the_chosen_one(explorer):
     assert {"selected", "best tactic", "cublas", "ws-gemm"} <= set(texts(both.bandwidth()))
     turned = replace(both, kernel="ws-gemm", tactic=tactics.KERNELS["ws-gemm"].parse("1,1,16,0,0,1"))
     assert {"selected", "cublas", "warp-splitk"} <= set(texts(turned.bandwidth())) & set(texts(turned.roofline()))
-    assert turned.best() == "1,1,16,0,0,1" and both.best() != turned.best()
 
 
 def test_a_kernel_that_cannot_be_made_is_told_and_leaves_the_controls(monkeypatch):

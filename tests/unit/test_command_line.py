@@ -63,7 +63,10 @@ def call(capsys):
         ("bench warp-splitk --n 64 --k 512 --modes slow", "mode is 'slow'"),
         ("bench warp-splitk --n 64 --k 512 --peers mkl", "mkl"),
         ("bench warp-splitk --n 64 --k 512 --m 0", "m is 0"),
-        ("figure pie warp-splitk --m 8 --n 64 --k 512", "known are bandwidth, roofline, smem and all"),
+        (
+            "figure pie warp-splitk --m 8 --n 64 --k 512",
+            "known are bandwidth, roofline, tactic-fields, sensitivity, smem and all",
+        ),
         ("frobnicate", "No such command 'frobnicate'. Known are doctor, shapes, tactics, verify"),
         ("tactics warp-splitk --m 1 --n 99999999999984 --k 512", "N = 99999999999984 is more than 2147483632"),
         ("inspect warp-splitk --n 99999999999984 --k 512", "N = 99999999999984 is more than 2147483632"),
@@ -227,6 +230,16 @@ def test_inspect_of_a_kernel_with_a_static_m(call):
     one, two = (json.loads(call(f"{line} {m}")[1]) for m in (8, 9))
     assert one["compiled_for"]["m"] == 8 and one["compiled_for"]["split"] == 16 and one["cluster"] == 2
     assert (one["sass"]["HMMA"], two["sass"]["HMMA"]) == (512 // 4 // 16, 2 * 512 // 4 // 16)
+
+
+def test_figures_of_neighbours_come_from_the_shell(call, tmp_path):
+    for name in ("tactic-fields", "sensitivity"):
+        command = f"figure {name} warp-splitk --m 8 --n 3584 --k 7168 --device b200 --out {tmp_path} --json"
+        status, out, _ = call(command)
+        files = [Path(path) for path in json.loads(out)["files"]]
+        assert status == 0 and {path.stem for path in files} == {f"warp-splitk-3584x7168-m8-{name}"}
+        facts = json.loads(next(path for path in files if path.suffix == ".json").read_text())
+        assert facts["source"] == "model" and "fitted to" in facts["model"]
 
 
 def test_figure_writes_every_format_with_provenance(call, tmp_path):

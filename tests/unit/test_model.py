@@ -54,7 +54,7 @@ def test_the_stated_error_is_that_of_the_predictions(kernel, mode):
     assert np.median(error) == pytest.approx(stored.median_error, abs=2e-3)
     assert np.quantile(error, 0.9) == pytest.approx(stored.p90_error, abs=2e-3)
     assert stored.median_error <= stored.held_out_median_error * 1.1, "what was not seen is not predicted better"
-    assert f"{stored.held_out_p90_error:.0%}" in stored.describe()
+    assert f"90 % within {100 * stored.held_out_p90_error:.0f} %" in stored.describe()
 
 
 def made_up(coefficients: dict, mode: str = "isolated") -> pandas.DataFrame:
