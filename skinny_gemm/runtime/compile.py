@@ -57,8 +57,9 @@ def _cached(kernel: str, tactic: str, special: dict, arch: str, pdl: bool, build
     identity = (kernel, tactic, sorted(special.items()), arch, pdl, dsl_version(), source_digest(module))
     key = hashlib.sha256(repr(identity).encode()).hexdigest()[:32]
     if key not in _memory:
+        facts = {**special, "tactic": tactic, "dsl": dsl_version(), "source": source_digest(module)}
         compiled = cache.load(key)
-        if compiled is None:
+        if compiled is None or (compiled.kernel, compiled.arch, compiled.facts) != (kernel, arch, facts):
             built = build(importlib.import_module(module))
             compiled = compile_jit(
                 kernel,
@@ -68,7 +69,7 @@ def _cached(kernel: str, tactic: str, special: dict, arch: str, pdl: bool, build
                 built.smem_bytes,
                 arch,
                 pdl,
-                {**special, "tactic": tactic, "dsl": dsl_version(), "source": source_digest(module)},
+                facts,
                 built.cluster,
             )
             cache.store(key, compiled)
@@ -141,8 +142,8 @@ def dsl_version() -> str:
 
 @functools.cache
 def source_digest(module: str) -> str:
-    """Digest of the sources a kernel is made of: its module, its tactics, the PTX helpers and all layouts."""
+    """Digest of the sources a kernel is made of: its module, its tactics, the PTX helpers, problems, layouts."""
     package, name = Path(__file__).parent.parent, module.rpartition(".")[2]
     files = [package / "kernels" / f"{part}.py" for part in (name, "ptx")]
-    files += sorted((package / "tactics").glob(f"{name}.py")) + sorted((package / "layouts").glob("*.py"))
+    files += [package / "problem.py"] + sorted((package / "tactics").glob(f"{name}.py")) + sorted((package / "layouts").glob("*.py"))
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]

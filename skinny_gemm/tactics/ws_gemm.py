@@ -17,6 +17,7 @@ from ..problem import FrontProblem, GemmProblem
 from .base import BF16_TOLERANCE, F32_TOLERANCE, Footprint, Result, Tactic, occupancy, waves
 
 MAX_M = 64
+MAX_N = (1 << 27) - 16  #: up to 16 CTAs share 16 rows, and a grid has fewer than 2^31 CTAs
 MAX_THREADS = 1024
 MAX_CLUSTER = 16  #: what any device offers, beyond 8 as a non-portable size
 MAX_CHAINS = 4  #: more independent accumulators than that no longer hide the latency of mma.sync
@@ -74,8 +75,9 @@ class WsGemmTactic(Tactic):
         return problem.k // (layout.K_BLOCK * self.kq * self.ks)
 
     def chains(self, problem: GemmProblem) -> int:
-        """Accumulator chains per 8-token tile."""
-        return self.ch or max(1, MAX_CHAINS // layout.tiles_per_group(problem.m, self.tg))
+        """Accumulator chains per 8-token tile; more than a warp has mma for one would stay empty."""
+        wanted = self.ch or max(1, MAX_CHAINS // layout.tiles_per_group(problem.m, self.tg))
+        return min(wanted, 2 * self.blocks(problem))
 
     def smem_regions(self, problem: GemmProblem) -> list[tuple[str, int, int]]:
         """Shared memory of a CTA: (name, byte offset, bytes)."""
@@ -226,6 +228,8 @@ class WsGemmTactic(Tactic):
             return f"M is {problem.m}, but this kernel takes 1 to {MAX_M} tokens"
         if problem.n % MMA_M:
             return f"N = {problem.n} is not a multiple of {MMA_M}"
+        if problem.n > MAX_N:
+            return f"N = {problem.n} is more than {MAX_N}, the most rows the kernel can count"
         if problem.k % layout.K_BLOCK:
             return f"K = {problem.k} is not a multiple of {layout.K_BLOCK}"
         return None

@@ -75,6 +75,17 @@ class TestCache:
         if damage != "directory":
             assert cache.load(entry.stem) == again
 
+    def test_an_entry_of_another_kernel_is_replaced(self, fresh_cache, monkeypatch):
+        other = compile_kernel(dataclasses.replace(TACTIC, stages=3), GemmProblem(1, N, K))
+        (theirs,) = fresh_cache.iterdir()
+        compiled = compile_kernel(TACTIC, GemmProblem(1, N, K))
+        mine = next(path for path in fresh_cache.iterdir() if path != theirs)
+        mine.write_bytes(theirs.read_bytes())
+        assert cache.load(mine.stem) == other
+        monkeypatch.setattr(runtime.compile, "_memory", {})
+        assert compile_kernel(TACTIC, GemmProblem(1, N, K)).facts == compiled.facts
+        assert cache.load(mine.stem).facts == compiled.facts
+
     def test_no_writable_cache_costs_only_the_cache(self, fresh_cache, monkeypatch):
         (fresh_cache / "file").write_text("")
         monkeypatch.setenv("SKINNY_GEMM_CACHE", str(fresh_cache / "file" / "below"))

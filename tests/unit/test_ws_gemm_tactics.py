@@ -21,6 +21,7 @@ FRONT = GemmProblem(8, 560, 7168)
         ("5,2,16,0,8,1", GemmProblem(65, 560, 7168), "M is 65, but this kernel takes 1 to 64 tokens"),
         ("5,2,16,0,8,1", GemmProblem(8, 568, 7168), "N = 568 is not a multiple of 16"),
         ("5,2,16,0,8,1", GemmProblem(8, 560, 7176), "K = 7176 is not a multiple of 32"),
+        ("5,2,16,0,8,1", GemmProblem(8, 10**12, 7168), "N = 1000000000000 is more than 134217712, the most rows"),
         ("0,2,16,0,8,1", FRONT, "rt is 0, but must be 1 to 32"),
         ("5,0,16,0,8,1", FRONT, "kq is 0, but must be 1 to 32"),
         ("5,2,17,0,8,1", FRONT, "ks is 17, but must be 1 to 16"),
@@ -45,6 +46,13 @@ def test_an_illegal_tactic_says_why_in_one_sentence(tactic, problem, sentence):
     assert sentence in reason and "\n" not in reason
     with pytest.raises(ValueError, match=str(tactic)):
         tactic.check(problem, H200)
+
+
+def test_chains_that_would_stay_empty_cost_no_registers():
+    problem = GemmProblem(64, 256, 8192)
+    few, many = (WsGemmTactic(1, 16, 16, 0, 64, ch) for ch in (2, 4))  # one K block a warp: two mma for a tile
+    assert many.chains(problem) == 2 and many.registers(problem) == few.registers(problem)
+    assert many.why_not(problem, H200) is None
 
 
 def test_a_device_with_small_clusters_says_so():
