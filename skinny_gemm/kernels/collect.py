@@ -2,7 +2,11 @@
 
 One thread takes one 16-byte fragment of one token's row. It polls until no word of the fragment is the sentinel, stores
 the fragment to `latent` or `logits`, and puts the sentinel back for the step after the next. No thread waits for
-another, and none for longer than `timeout_ns`: it then notes which fragment is missing and leaves it as it is.
+another, and none for longer than `timeout_ns`: it then leaves the fragment as it is and notes that it is missing.
+
+`status` tells of the first collect that failed: its step + 1 and its timeout in the header, and a 1 for every fragment
+that was missing. Collects follow one another, and within one every thread notes the same header and a word of its own,
+so what the host reads does not depend on who came first. Later collects add nothing until the host zeroes the status.
 
 All offsets and sentinels come from `layouts.mailbox`.
 """
@@ -19,8 +23,9 @@ PARAMETERS = (
     Parameter("mailbox", "pointer", written=True, alignment=16),  # this step's buffer
     Parameter("latent", "pointer", written=True, alignment=16),
     Parameter("logits", "pointer", written=True, optional=True, dtype="Float32", alignment=16),
-    Parameter("status", "pointer", written=True, dtype="Int32", alignment=4),  # [M]; the host keeps it zero
+    Parameter("status", "pointer", written=True, dtype="Int32", alignment=16),  # `mail.status_words`
     Parameter("timeout_ns", "i64"),
+    Parameter("step", "i32"),
 )
 
 
@@ -41,15 +46,27 @@ class Collect:
 
     @cute.jit
     def __call__(
-        self, mailbox: cute.Pointer, latent: cute.Pointer, logits: cute.Pointer, status: cute.Pointer, timeout_ns: Int64
+        self,
+        mailbox: cute.Pointer,
+        latent: cute.Pointer,
+        logits: cute.Pointer,
+        status: cute.Pointer,
+        timeout_ns: Int64,
+        step: Int32,
     ):
-        self.kernel(mailbox, latent, logits, status, timeout_ns).launch(
+        self.kernel(mailbox, latent, logits, status, timeout_ns, step).launch(
             grid=mail.collect_grid(1, self.width), block=self.block, use_pdl=self.pdl
         )
 
     @cute.kernel
     def kernel(
-        self, mailbox: cute.Pointer, latent: cute.Pointer, logits: cute.Pointer, status: cute.Pointer, timeout_ns: Int64
+        self,
+        mailbox: cute.Pointer,
+        latent: cute.Pointer,
+        logits: cute.Pointer,
+        status: cute.Pointer,
+        timeout_ns: Int64,
+        step: Int32,
     ):
         if cutlass.const_expr(self.pdl):
             # Whoever still reads the outputs of the step before has finished. Dependents are not launched early: the
@@ -72,7 +89,11 @@ class Collect:
                 a, b, c, d = ptx.poll_b32x4(source)
                 waited = ptx.nanoseconds() - start
             if a == sentinel or b == sentinel or c == sentinel or d == sentinel:
-                ptx.store_global_b32(status.toint() + Int64(token) * 4, fragment + 1)
+                failed, _ = ptx.load_global_b32x2(status.toint())
+                if failed == 0 or failed == step + 1:
+                    limit = Int32(timeout_ns), Int32(timeout_ns >> 32)
+                    ptx.store_global_b32x4(status.toint(), [step + 1, *limit, Int32(0)])
+                    ptx.store_global_b32(status.toint() + mail.status_offset(token, fragment, self.width), Int32(1))
             else:
                 ptx.store_global_b32x4(target, [a, b, c, d])
                 # Like a publisher's store: the one of two steps later goes to the same address from another GPU.

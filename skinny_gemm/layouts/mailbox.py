@@ -41,6 +41,16 @@ def fragments(width):
     return 2 * width // FRAGMENT_BYTES
 
 
+def status_words(tokens, width):
+    """32-bit words of a consumer's status: a header of 4 on the collect that failed, then one per fragment."""
+    return 4 + tokens * fragments(width)
+
+
+def status_offset(token, fragment, width):
+    """Bytes from the start of a status to the word that says whether a fragment did not arrive."""
+    return (4 + token * fragments(width) + fragment) * 4
+
+
 def collect_grid(tokens, width):
     """CTAs of the consumer, along x, y and z: a thread per fragment of a row, a row of CTAs per token."""
     return -(-fragments(width) // COLLECT_THREADS), tokens, 1

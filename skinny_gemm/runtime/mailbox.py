@@ -27,11 +27,15 @@ TIMEOUT_S = 1.0
 
 
 class MissingPublisher(RuntimeError):
-    """A rank did not publish in time: `rank`, `token` and `column`, the latter a BF16 column of the mailbox's row."""
+    """A rank did not publish in time.
 
-    def __init__(self, sentence: str, token: int, column: int, rank: int):
+    `token`, `column` and `rank` tell of the first fragment that is missing, by token, then by BF16 column of the
+    mailbox's row; `ranks` are all of which some fragment is missing.
+    """
+
+    def __init__(self, sentence: str, token: int, column: int, rank: int, ranks: tuple[int, ...]):
         super().__init__(sentence)
-        self.token, self.column, self.rank = token, column, rank
+        self.token, self.column, self.rank, self.ranks = token, column, rank, ranks
 
 
 @dataclass
@@ -61,8 +65,11 @@ class Mailbox:
 
     Everything is enqueued on PyTorch's current stream. Use one stream, or order streams by events: a step is published
     after the collect of the step before. Capturing in a CUDA graph fixes the buffers that a step uses: capture two
-    steps (or any even number), so that replays go on alternating and end at the buffer they began with. A captured
-    `collect` cannot raise: call `check` after a replay.
+    steps (or any even number), so that replays go on alternating and end at the buffer they began with. The buffers are
+    those of the steps captured: between a capture and its replays, and between replays, an even number of other steps
+    may run, never an odd one, which would leave the replay publishing into the buffer that is in use. A captured
+    `collect` cannot raise: call `check` after a replay. Replays do not count: `step` stays at what was captured last,
+    and a message names the step of the capture, whichever replay failed.
 
     After a `MissingPublisher` the fragments that did arrive have been collected and re-armed, those that did not may
     still come: the mailbox refuses everything until `reset`.
@@ -73,7 +80,8 @@ class Mailbox:
         self.front, self.transport, self.boxes, self.address = front, transport, list(boxes), address
         own = [box for box in self.boxes if box is not None]
         self.capacity = own[0].shape[1]
-        self._status = [None if box is None else _zeros(box, self.capacity) for box in self.boxes]
+        words = layout.status_words(self.capacity, front.width)
+        self._status = [None if box is None else _zeros(box, words) for box in self.boxes]
         arch = devices.current().arch if own[0].is_cuda else devices.get("h200").arch
         self._compiled = compile_collect(front.latent, front.experts, arch)
         for box in own:
@@ -226,11 +234,11 @@ class Mailbox:
                 logits if front.experts else None,
                 self._status[consumer],
                 math.ceil(timeout_s * 1e9),
+                step.number % (2**31 - 1),
             ),
         )
         # Without the interpreter's private copies: the kernel reads what it also writes.
         execute(self._compiled, arguments, box.device, **{"checks": False, **interpreting})
-        self._timeout_s = timeout_s
         for other in range(front.ranks):
             if self._consumer(other) == consumer:
                 self._published[other] = False
@@ -240,26 +248,37 @@ class Mailbox:
         return latent, logits
 
     def check(self, rank: int = 0) -> None:
-        """Waits for the collects of `rank` enqueued so far; raises `MissingPublisher` if a fragment was missing."""
+        """Waits for the collects of `rank` enqueued so far; raises `MissingPublisher` if a fragment was missing.
+
+        It tells of the first of them that failed: its step and its timeout, and of all that was missing then the first
+        token and column.
+        """
         consumer = self._consumer(rank, collecting=True)
-        missing = self._status[consumer].cpu().numpy()
-        (tokens,) = missing.nonzero()
-        if not tokens.size:
+        front, status = self.front, self._status[consumer]
+        header = status[: layout.status_words(0, front.width)].cpu().numpy()
+        if not header[0]:
             return
-        token = int(tokens[0])
-        column = (int(missing[token]) - 1) * layout.FRAGMENT_BYTES // 2
-        front, step = self.front, self.step(rank) - 1
-        publisher = layout.publisher(column, front.latent, front.shard, front.valid)
+        step, limit_s = int(header[0]) - 1, int(header[1:3].view(np.int64)[0]) / 1e9
+        missing = status[header.size :].cpu().numpy().reshape(self.capacity, -1)
+        tokens, fragments = missing.nonzero()  # in the order of tokens, then of columns
+        columns = fragments * layout.FRAGMENT_BYTES // 2
+        publishers = [layout.publisher(int(c), front.latent, front.shard, front.valid) for c in np.unique(columns)]
+        token, column = int(tokens[0]), int(columns[0])
+        rank = layout.publisher(column, front.latent, front.shard, front.valid)
+        ranks = tuple(sorted(set(publishers)))
         logit = (column - front.latent) // 2
         what = f"latent column {column}" if column < front.latent else f"the logit of expert {logit}"
-        others = tokens.size - 1
-        more = f" ({others} other token{'s' * (others > 1)} incomplete)" if others else ""
+        more = []
+        if others := np.unique(tokens).size - 1:
+            more.append(f"{others} other token{'s' * (others > 1)} incomplete")
+        if others := [str(other) for other in ranks if other != rank]:
+            more.append(f"parts of rank{'s' * (len(others) > 1)} {', '.join(others)} missing too")
         sentence = (
-            f"rank {publisher} did not publish {what} of token {token}{more} in step {step} within "
-            f"{self._timeout_s:g} s"
+            f"rank {rank} did not publish {what} of token {token}{' (' + ', '.join(more) + ')' if more else ''} "
+            f"in step {step} within {limit_s:g} s"
         )
         self._broken = sentence
-        raise MissingPublisher(sentence, token, column, publisher)
+        raise MissingPublisher(sentence, token, column, rank, ranks)
 
     def reset(self) -> None:
         """Empties both buffers and starts again at step 0.
@@ -284,7 +303,6 @@ class Mailbox:
         self._steps = [_Step() for _ in self.boxes]
         self._published = [False] * self.front.ranks
         self._broken: str | None = None
-        self._timeout_s = TIMEOUT_S
 
     def _consumer(self, rank: int, collecting: bool = False) -> int:
         """The number of the mailbox that `rank` collects from."""
@@ -338,10 +356,10 @@ def _arm(box, front: FrontProblem) -> None:
     box.view(torch.int16).copy_(torch.from_numpy(row).to(box.device))
 
 
-def _zeros(box, capacity: int):
+def _zeros(box, words: int):
     import torch
 
-    return torch.zeros(capacity, dtype=torch.int32, device=box.device)
+    return torch.zeros(words, dtype=torch.int32, device=box.device)
 
 
 def _check_boxes(front: FrontProblem, boxes: Sequence, some: bool = False) -> None:

@@ -21,6 +21,7 @@ from skinny_gemm.layouts import mailbox as layout
 from skinny_gemm.runtime import compile_collect
 
 FRONT = FrontProblem.sharded(1, k=64, latent=32, experts=16, ranks=2)
+FOUR = FrontProblem.sharded(1, k=64, latent=32, experts=16, ranks=4)
 M = 3
 
 
@@ -141,8 +142,43 @@ def test_after_a_missing_publisher_only_reset_helps():
 def test_a_collect_that_does_not_wait_is_judged_by_check():
     mailbox = Mailbox.local(FRONT, capacity=M)
     mailbox.collect(m=M, wait=False)
-    with pytest.raises(MissingPublisher, match="rank [01] did not publish"):
+    sentence = r"rank 0 did not publish latent column 0 of token 0 \(2 other tokens incomplete, parts of rank 1 missing"
+    with pytest.raises(MissingPublisher, match=sentence) as caught:
         mailbox.check()
+    assert caught.value.ranks == (0, 1)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_check_tells_the_first_step_that_failed_and_its_timeout(first):
+    """Later collects, complete or not, change nothing of what is said."""
+    mailbox = Mailbox.local(FRONT, capacity=M)
+    latent, logits = published(np.random.default_rng(0), FRONT, M)
+    for step in range(5):
+        for rank in (0, 1):
+            if rank == 0 or step not in (first, first + 2):
+                publish(mailbox, rank, latent, logits)
+        mailbox.collect(wait=False, timeout_s=0.01 * (1 + step))
+    with pytest.raises(MissingPublisher, match=f"rank 1 did not .* in step {first} within 0.0{1 + first} s$"):
+        mailbox.check()
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.sets(st.integers(0, 3), min_size=1), st.integers(0, M - 1), st.integers(0, 2**32 - 1))
+def test_of_several_missing_ranks_the_first_fragment_is_named_and_all_ranks_are_told(absent, token, seed):
+    mailbox = Mailbox.local(FOUR, capacity=M)
+    latent, logits = published(np.random.default_rng(seed), FOUR, M)
+    for rank in range(4):
+        publish(mailbox, rank, latent, logits)
+    rows = bits(mailbox.boxes[0])[0]
+    for rank in absent:
+        rows[token:, rank * FOUR.shard : (rank + 1) * FOUR.shard] = layout.BF16_SENTINEL
+    with pytest.raises(MissingPublisher) as caught:
+        mailbox.collect(timeout_s=1e-3)
+    error = caught.value
+    assert (error.rank, error.token, error.column) == (min(absent), token, min(absent) * FOUR.shard)
+    assert error.ranks == tuple(sorted(absent))
+    others = ", ".join(map(str, sorted(absent)[1:]))
+    assert (f"parts of rank{'s' * (len(absent) > 2)} {others} missing too" in str(error)) == (len(absent) > 1)
 
 
 def test_a_fast_rank_publishes_the_next_step_before_a_slow_one_collects_this():
@@ -169,7 +205,6 @@ def test_the_consumer_compiles_without_spills(arch):
     assert compiled.ptx.index("griddepcontrol.wait") < compiled.ptx.index("ld.relaxed.sys.global.v4.b32")
 
 
-FOUR = FrontProblem.sharded(1, k=64, latent=32, experts=16, ranks=4)
 WIDE = FrontProblem.sharded(1, k=64, latent=17 * 8, experts=17 * 4, ranks=17)
 
 
