@@ -69,6 +69,8 @@ def _warp_splitk(start: WarpSplitKTactic, problem: GemmProblem, device: Device) 
     - Half the token tile doubles the CTAs and is only worth it where the grid is small: two depths. A token tile beyond
       M multiplies rows that do not exist and is left out; below half of M it reads the weights more than twice.
     - The other number of activation loaders matters little: once, at the start.
+    - Left out: depths in between, since time follows depth smoothly, and two changes at once, since what one lever
+      gains hardly depends on the others. A full sweep tells what that costs, see `pruning`.
     """
     other = {"output_tile": {16: 32, 32: 16}, "k_tile": {128: 256, 256: 128}, "b_loader_warps": {1: 2, 2: 1}}
 
