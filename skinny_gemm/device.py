@@ -31,12 +31,17 @@ class Device:
     l2_bytes: int
     max_cluster: int  #: CTAs, with the non-portable opt-in where there is one
     smem_reserved_per_cta: int = 1024  #: bytes the hardware keeps of each resident CTA's shared memory
+    clusters: tuple[int, ...] = ()  #: how many clusters of 1, 2, 3 ... CTAs run at once, one CTA an SM; measured, or ()
     ceilings: Mapping[str, float] = field(default_factory=dict, hash=False)
     source: Mapping[str, str] = field(default_factory=dict, hash=False)
 
+    def resident_clusters(self, size: int) -> int:
+        """Clusters of `size` CTAs that run at once with one CTA an SM: measured, or as if all SMs were one group."""
+        return self.clusters[size - 1] if size <= len(self.clusters) else self.sms // size
+
 
 _SOURCES = ("datasheet", "measured")
-_FACTS = {f.name for f in fields(Device)} - {"name", "title", "arch", "ceilings", "source"}
+_FACTS = {f.name for f in fields(Device)} - {"name", "title", "arch", "clusters", "ceilings", "source"}
 
 
 def _from_entry(name: str, entry: dict) -> Device:
@@ -47,7 +52,18 @@ def _from_entry(name: str, entry: dict) -> Device:
     if wrong or missing:
         raise ValueError(f"devices.json, {name}: missing {missing}, not positive numbers {wrong}; neither may occur.")
     facts = {key: values.pop(key) for key in _FACTS}
-    return Device(name=name, title=entry["title"], arch=entry["arch"], **facts, ceilings=values, source=source)
+    clusters = tuple(entry.get("clusters", ()))
+    if not all(isinstance(count, int) and count > 0 for count in clusters):
+        raise ValueError(f"devices.json, {name}: clusters is {clusters}, but must be positive integers.")
+    return Device(
+        name=name,
+        title=entry["title"],
+        arch=entry["arch"],
+        **facts,
+        clusters=clusters,
+        ceilings=values,
+        source=source,
+    )
 
 
 @cache

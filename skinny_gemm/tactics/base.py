@@ -28,7 +28,7 @@ class Footprint:
     threads: int  #: per CTA
     ctas: int  #: in the grid
     ctas_per_sm: int  #: that fit on one SM by shared memory and threads (registers are known only after compiling)
-    waves: int  #: ceil(ctas / (SMs * ctas_per_sm))
+    waves: int  #: rounds in which the CTAs, or the clusters, become resident
     bytes_in_flight_per_sm: int  #: bytes of the ring buffers of the CTAs resident on the busiest SM
 
     def describe(self) -> str:

@@ -14,7 +14,7 @@ from ..layouts import mailbox
 from ..layouts import ws_gemm as layout
 from ..layouts.fragments import MMA_M, MMA_N
 from ..problem import FrontProblem, GemmProblem
-from .base import BF16_TOLERANCE, F32_TOLERANCE, Footprint, Result, Tactic, occupancy, waves
+from .base import BF16_TOLERANCE, F32_TOLERANCE, Footprint, Result, Tactic, occupancy
 
 MAX_M = 64
 MAX_N = (1 << 27) - 16  #: up to 16 CTAs share 16 rows, and a grid has fewer than 2^31 CTAs
@@ -161,7 +161,7 @@ class WsGemmTactic(Tactic):
             threads=self.threads,
             ctas=ctas,
             ctas_per_sm=ctas_per_sm,
-            waves=waves(ctas, ctas_per_sm, device),
+            waves=ceil(ctas // self.ks / (device.resident_clusters(self.ks) * ctas_per_sm)),
             bytes_in_flight_per_sm=min(ctas_per_sm, ceil(ctas / device.sms)) * weights,
         )
 

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -126,6 +127,14 @@ def test_the_footprint_is_the_sum_of_its_regions(tactic):
     assert footprint.bytes_in_flight_per_sm >= 2 * 560 * 7168 // footprint.ctas
 
 
+def test_waves_are_counted_in_clusters():
+    """128 CTAs fit the 132 SMs at once, but an H200 runs 7 clusters of 16 at a time, not 8."""
+    problem, tactic = GemmProblem(16, 640, 7168), WsGemmTactic.parse("5,2,16,0,16,2")
+    footprint = tactic.footprint(problem, H200)
+    assert (footprint.ctas, footprint.ctas_per_sm, footprint.waves) == (128, 1, 2)
+    assert tactic.footprint(problem, dataclasses.replace(H200, clusters=())).waves == 1
+
+
 class TestFrontProblem:
     def test_the_fronts_of_kimi_k3(self):
         tp8, tp16 = (FrontProblem.sharded(4, 7168, 3584, 896, ranks) for ranks in (8, 16))
@@ -160,3 +169,23 @@ class TestFrontProblem:
     def test_ranks_must_divide(self):
         with pytest.raises(ValueError, match="ranks is 3; it must divide latent 3584 and experts 896."):
             FrontProblem.sharded(1, 7168, 3584, 896, 3)
+
+    def test_numpy_integers_shard_as_well(self):
+        front = FrontProblem.sharded(1, 7168, np.int32(3584), np.int64(896), np.int64(8))
+        assert front == FrontProblem.sharded(1, 7168, 3584, 896, 8) and type(front.latent) is int
+
+    @pytest.mark.parametrize(
+        ("latent", "experts", "ranks", "sentence"),
+        [
+            (3584, 896, True, "ranks is True; it must be a positive integer."),
+            (3584, 896, "8", "ranks is '8'; it must be a positive integer."),
+            ("3584", 896, 8, "latent is '3584'; it must be a positive integer."),
+            (-3584, 896, 8, "latent is -3584; it must be a positive integer."),
+            (3584, None, 8, "experts is None; it must be an integer of at least 0."),
+            (3584, -896, 8, "experts is -896; it must be an integer of at least 0."),
+        ],
+    )
+    def test_what_cannot_be_sharded_is_refused_by_name(self, latent, experts, ranks, sentence):
+        with pytest.raises(ValueError) as raised:
+            FrontProblem.sharded(1, 7168, latent, experts, ranks)
+        assert str(raised.value) == sentence
