@@ -136,7 +136,9 @@ class FrontProblem(GemmProblem):
     @classmethod
     def sharded(cls, m: int, k: int, latent: int, experts: int, ranks: int) -> "FrontProblem":
         """The problem of one of `ranks` equal ranks; its router rows are padded to a multiple of 16."""
-        if not isinstance(ranks, int) or ranks < 1 or latent % ranks or experts % ranks:
+        latent, experts = _integer("latent", latent), _integer("experts", experts, least=0)
+        ranks = _integer("ranks", ranks)
+        if latent % ranks or experts % ranks:
             raise ValueError(f"ranks is {ranks!r}; it must divide latent {latent} and experts {experts}.")
         valid = experts // ranks
         split = -(-valid // 16) * 16
@@ -176,8 +178,12 @@ class FrontProblem(GemmProblem):
 
 def _natural(problem: GemmProblem, field: str, least: int) -> None:
     """Makes the field a Python integer; ValueError unless it is an integer of at least `least`."""
-    value = getattr(problem, field)
+    object.__setattr__(problem, field, _integer(field, getattr(problem, field), least))
+
+
+def _integer(name: str, value, least: int = 1) -> int:
+    """`value` as a Python integer, also from NumPy's; ValueError unless it is an integer of at least `least`."""
     if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
         kind = "a positive integer" if least else "an integer of at least 0"
-        raise ValueError(f"{field} is {value!r}; it must be {kind}.")
-    object.__setattr__(problem, field, int(value))  # NumPy integers become Python's
+        raise ValueError(f"{name} is {value!r}; it must be {kind}.")
+    return int(value)
