@@ -71,6 +71,10 @@ class Mailbox:
     `collect` cannot raise: call `check` after a replay. Replays do not count: `step` stays at what was captured last,
     and a message names the step of the capture, whichever replay failed.
 
+    The boxes must be empty when the `Mailbox` is made, and belong to it alone: one that holds anything is refused, but
+    a second `Mailbox` over boxes that happen to be empty is not noticed, and steals steps of the first. Where several
+    processes share the boxes, all make theirs before any publishes.
+
     After a `MissingPublisher` the fragments that did arrive have been collected and re-armed, those that did not may
     still come: the mailbox refuses everything until `reset`.
     """
@@ -84,8 +88,10 @@ class Mailbox:
         self._status = [None if box is None else _zeros(box, words) for box in self.boxes]
         arch = devices.current().arch if own[0].is_cuda else devices.get("h200").arch
         self._compiled = compile_collect(front.latent, front.experts, arch)
-        for box in own:
-            load(self._compiled, box.device)
+        for rank, box in enumerate(self.boxes):
+            if box is not None:
+                _check_armed(box, front, rank)
+                load(self._compiled, box.device)
         self._start()
 
     @classmethod
@@ -97,14 +103,12 @@ class Mailbox:
     def peers(cls, front: FrontProblem, boxes: Sequence | None = None, device="cpu", capacity: int = MAX_M):
         """One mailbox per rank; every rank publishes into all of them, over P2P where they lie on several GPUs.
 
-        `boxes`: a tensor from `allocate` per rank, at most 16; or None for new ones, all on `device` (virtual ranks).
+        `boxes`: an empty tensor from `allocate` per rank, at most 16; or None for new ones, all on `device` (virtual
+        ranks). ValueError for anything else.
         A rank publishes from the device of its own mailbox.
         """
         front = unshaped(front)
-        if front.ranks > MAX_PEERS:
-            raise ValueError(
-                f"front has {front.ranks} ranks, but peers are at most {MAX_PEERS}: use a multicast mailbox"
-            )
+        check_peers(front)
         if boxes is None:
             boxes = [cls.allocate(front, device, capacity) for _ in range(front.ranks)]
         _check_boxes(front, boxes)
@@ -119,8 +123,8 @@ class Mailbox:
 
         On GPUs `address` is the multicast address, as an integer, of a `[2, capacity, width]` mailbox, and `boxes` has
         the ordinary view of it for each rank that collects in this process, None for the others. The caller makes the
-        multicast object; this package never does. On the CPU there is no address: the interpreter emulates one over
-        `boxes`, tensors from `allocate`, or new ones.
+        multicast object, this package never does, and fills each view from `allocate` with `copy_`. On the CPU there is
+        no address: the interpreter emulates one over `boxes`, empty tensors from `allocate`, or new ones.
         """
         front = unshaped(front)
         if boxes is None:
@@ -141,9 +145,8 @@ class Mailbox:
 
         if not is_integer(capacity) or not 1 <= capacity <= MAX_M:
             raise ValueError(f"capacity is {capacity!r}, but must be an integer from 1 to {MAX_M} tokens")
-        box = torch.empty((BUFFERS, capacity, unshaped(front).width), dtype=torch.bfloat16, device=device)
-        if box.device.type not in ("cuda", "cpu"):
-            raise ValueError(f"device is {device!r}, but must be a CUDA device or the CPU")
+        front = unshaped(front)
+        box = torch.empty((BUFFERS, capacity, front.width), dtype=torch.bfloat16, device=_device(device))
         _arm(box, front)
         return box
 
@@ -159,7 +162,9 @@ class Mailbox:
     @property
     def options(self) -> dict:
         """What the publishing kernel is compiled with."""
-        return {"transport": self.transport, "peers": len(self.boxes) if self.transport == "peers" else 1}
+        if self.transport == "local":
+            return {}  # the default: the same binary as without a mailbox
+        return {"transport": self.transport, **({"peers": len(self.boxes)} if self.transport == "peers" else {})}
 
     def step(self, rank: int = 0) -> int:
         """The step that `rank` publishes and collects next, from 0 on; its buffer is `step % 2`."""
@@ -348,12 +353,49 @@ def unshaped(front: FrontProblem) -> FrontProblem:
     return replace(front, m=1)
 
 
+def check_peers(front: FrontProblem) -> None:
+    """ValueError if there are too many ranks for the "peers" transport."""
+    if front.ranks > MAX_PEERS:
+        raise ValueError(f"front has {front.ranks} ranks, but peers are at most {MAX_PEERS}: use a multicast mailbox")
+
+
 def _arm(box, front: FrontProblem) -> None:
     """Puts the sentinel everywhere, as bits: a conversion might lose the sign of a zero."""
     import torch
 
-    row = layout.empty(1, front.latent, front.experts).view(np.int16)
-    box.view(torch.int16).copy_(torch.from_numpy(row).to(box.device))
+    box.view(torch.int16).copy_(_sentinels(box, front))
+
+
+def _check_armed(box, front: FrontProblem, rank: int) -> None:
+    """ValueError unless the sentinel is everywhere."""
+    import torch
+
+    if (box.view(torch.int16) != _sentinels(box, front)).any():
+        raise ValueError(
+            f"the mailbox of rank {rank} is not empty, but must be new from Mailbox.allocate, or filled from such a "
+            "tensor with copy_, and nobody may have published into it yet"
+        )
+
+
+def _sentinels(box, front: FrontProblem):
+    """The bits of an empty row, int16 `[width]`, on the device of `box`."""
+    import torch
+
+    return torch.from_numpy(layout.empty(1, front.latent, front.experts).view(np.int16)[0]).to(box.device)
+
+
+def _device(device):
+    """`device` as PyTorch's; ValueError unless it is the CPU or a CUDA device of this machine."""
+    import torch
+
+    gpus = torch.cuda.device_count()
+    try:
+        found = torch.device(device)
+    except (RuntimeError, TypeError):
+        found = None
+    if found is None or found.type not in ("cpu", "cuda") or (found.type == "cuda" and (found.index or 0) >= gpus):
+        raise ValueError(f"device is {device!r}, but must be a CUDA device or the CPU (GPUs visible: {gpus})")
+    return torch.device("cpu") if found.type == "cpu" else found  # without an index, like every CPU tensor's
 
 
 def _zeros(box, words: int):

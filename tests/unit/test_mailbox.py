@@ -223,6 +223,13 @@ good = Mailbox.allocate(FRONT, capacity=4)
         (lambda: Mailbox.local(FRONT, capacity=65), "capacity is 65, but must be an integer from 1 to 64 tokens"),
         (lambda: Mailbox.local(FRONT, capacity=True), "capacity is True, but must be an integer from 1 to 64 tokens"),
         (lambda: Mailbox.local(FRONT, "meta"), "device is 'meta', but must be a CUDA device or the CPU"),
+        (lambda: Mailbox.local(FRONT, "mps"), "device is 'mps', but must be a CUDA device or the CPU"),
+        (lambda: Mailbox.local(FRONT, "bogus"), "device is 'bogus', but must be a CUDA device or the CPU"),
+        (lambda: Mailbox.local(FRONT, "cuda:99"), r"device is 'cuda:99', but must be .* \(GPUs visible: \d+\)"),
+        (lambda: Mailbox.local(FRONT, 99), "device is 99, but must be a CUDA device or the CPU"),
+        (lambda: Mailbox.local(FRONT, None), "device is None, but must be a CUDA device or the CPU"),
+        (lambda: Mailbox.peers(FRONT, [good, box(2, 4, 64)]), "rank 1 is not empty, but must be new .*allocate"),
+        (lambda: Mailbox.multicast(FRONT, [box(2, 4, 64), good]), "rank 0 is not empty, but must be new .*allocate"),
         (lambda: Mailbox.peers(WIDE), "front has 17 ranks, but peers are at most 16: use a multicast mailbox"),
         (lambda: Mailbox.peers(FRONT, [good]), "boxes is 1 tensors, but must be a list of 2, one per rank"),
         (lambda: Mailbox.peers(FRONT, good), "boxes is a Tensor, but must be a list of 2, one per rank"),
@@ -272,6 +279,15 @@ def test_a_use_is_refused_in_a_sentence_and_changes_nothing(act, sentence):
     for rank in (1, 2, 3):
         publish(mailbox, rank, latent, logits)
     assert (bits(mailbox.collect()[0]) == latent).all()
+
+
+def test_boxes_in_use_are_refused():
+    mailbox = Mailbox.peers(FRONT, capacity=M)
+    publish(mailbox, 1, *published(np.random.default_rng(0), FRONT, M))
+    with pytest.raises(ValueError, match="the mailbox of rank 0 is not empty"):
+        Mailbox.peers(FRONT, mailbox.boxes)
+    mailbox.reset()
+    Mailbox.peers(FRONT, mailbox.boxes)
 
 
 def test_a_step_that_nobody_here_published_needs_its_m():
