@@ -12,6 +12,8 @@ parts of a group are pushed to their owners while the next group is multiplied, 
 All offsets come from `layouts.ws_gemm` and `layouts.mailbox`.
 """
 
+from numbers import Integral
+
 import cutlass
 import cutlass.cute as cute
 from cutlass import Float32, Int32, Int64
@@ -32,8 +34,12 @@ def build(problem: FrontProblem, tactic: WsGemmTactic, pdl: bool, transport: str
     """The kernel to compile for one rank of `problem`.
 
     `transport`: "local" publishes to one mailbox of this GPU, "peers" to each of `peers` mailboxes, "multicast" to all
-    mailboxes behind one multicast address.
+    mailboxes behind one multicast address. ValueError for another transport, or a number of peers that is none.
     """
+    if transport not in TRANSPORTS:
+        raise ValueError(f"transport is {transport!r}, but must be one of {', '.join(TRANSPORTS)}")
+    if not isinstance(peers, Integral) or isinstance(peers, bool) or peers < 1:
+        raise ValueError(f"peers is {peers!r}, but must be a positive integer")
     return WsGemm(problem, tactic, pdl, transport, peers)
 
 

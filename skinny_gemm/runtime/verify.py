@@ -5,6 +5,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from numbers import Integral
 
 import numpy as np
 
@@ -103,8 +104,9 @@ def verify(
     for name, value, allowed in (("backend", backend, BACKENDS), ("schedule", schedule, SCHEDULES)):
         if value not in allowed:
             raise ValueError(f"{name} is {value!r}, but must be one of {', '.join(allowed)}")
-    if seeds < 1:
-        raise ValueError(f"seeds is {seeds}, but must be at least 1")
+    _check_integer("seeds", seeds, 1)
+    if seed is not None:
+        _check_integer("seed", seed, 0)
     gpu = devices.current()
     if backend == "auto":
         backend = "cuda" if gpu else "interpreter"
@@ -113,8 +115,6 @@ def verify(
     target = gpu if backend == "cuda" else devices.get("h200")
     problem = tactic.problem(problem)
     tactic.check(problem, target)
-    if seed is not None and seed < 0:
-        raise ValueError(f"seed is {seed}, but must be at least 0")
     seed = secrets.randbits(32) if seed is None else seed
 
     start = time.perf_counter()
@@ -153,6 +153,11 @@ def verify(
         k=problem.k,
         seed=seed,
     )
+
+
+def _check_integer(name: str, value, least: int) -> None:
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
+        raise ValueError(f"{name} is {value!r}, but must be an integer of at least {least}")
 
 
 def _runs_once(backend: str, schedule: str) -> bool:

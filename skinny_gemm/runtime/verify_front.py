@@ -12,8 +12,8 @@ from ..problem import FrontProblem, GemmProblem
 from ..tactics import WsGemmTactic
 from ..tactics.base import BF16_TOLERANCE, F32_TOLERANCE
 from .front import PreparedWsGemm
-from .mailbox import Mailbox
-from .verify import BACKENDS, SCHEDULES, random_operands, reference, relative_error
+from .mailbox import Mailbox, check_peers
+from .verify import BACKENDS, SCHEDULES, _check_integer, random_operands, reference, relative_error
 
 TRANSPORTS = ("local", "peers", "multicast")
 STEPS = 2  #: one for each buffer
@@ -61,6 +61,12 @@ def verify_front(
     ValueError for an illegal tactic, an unknown name, "cuda" without a GPU, and "multicast" on a GPU: this package
     makes no multicast objects. `MissingPublisher` if a value never arrives.
     """
+    if not isinstance(front, FrontProblem):
+        raise ValueError(f"front is {front!r}, but must be a FrontProblem")
+    if not isinstance(tactic, WsGemmTactic | None):
+        raise ValueError(f"tactic is {tactic!r}, but must be a WsGemmTactic or None")
+    if seed is not None:
+        _check_integer("seed", seed, 0)
     for name, value, allowed in (
         ("backend", backend, BACKENDS),
         ("schedule", schedule, SCHEDULES),
@@ -68,6 +74,8 @@ def verify_front(
     ):
         if value not in allowed:
             raise ValueError(f"{name} is {value!r}, but must be one of {', '.join(allowed)}")
+    if transport == "peers":
+        check_peers(front)
     gpu = devices.current()
     if backend == "auto":
         backend = "cuda" if gpu else "interpreter"
@@ -75,8 +83,6 @@ def verify_front(
         raise ValueError("backend is 'cuda', but no GPU is visible: use 'interpreter'")
     if backend == "cuda" and transport == "multicast":
         raise ValueError("transport is 'multicast', which is checked in the interpreter only: use local or peers")
-    if seed is not None and seed < 0:
-        raise ValueError(f"seed is {seed}, but must be at least 0")
     target = gpu if backend == "cuda" else devices.get("h200")
     tactic = tactic or WsGemmTactic.default(front, target)
     tactic.check(front, target)

@@ -22,9 +22,12 @@ from hypothesis import strategies as st
 from skinny_gemm import FrontProblem, Mailbox, MissingPublisher, PreparedWsGemm, WsGemmTactic
 from skinny_gemm.__main__ import main
 from skinny_gemm.layouts import mailbox as layout
-from skinny_gemm.problem import KIMI_K3
+from skinny_gemm.problem import KIMI_K3, GemmProblem
+from skinny_gemm.runtime import compile_kernel
 from skinny_gemm.runtime import front as module
+from skinny_gemm.runtime import verify_front as verifying
 from skinny_gemm.runtime.bfloat16 import from_bits, to_bits
+from skinny_gemm.runtime.verify import verify
 from skinny_gemm.runtime.verify_front import verify_front
 
 FRONT = FrontProblem.sharded(1, k=64, latent=32, experts=16, ranks=2)  #: valid 8 of split 16: half of it is padding
@@ -336,6 +339,54 @@ def test_run_never_compiles(monkeypatch):
     prepared = PreparedWsGemm(bf16(FRONT.n, FRONT.k), FRONT, {M: TACTICS["gather"]}, mailbox)
     monkeypatch.setattr(module, "compile_kernel", lambda *_, **__: pytest.fail("run compiled"))
     prepared.run(bf16(M, FRONT.k), 0)
+
+
+def test_a_local_mailbox_takes_the_binary_without_options():
+    """`verify` compiles that one: a second, equal one would cost seconds."""
+    prepared = PreparedWsGemm(bf16(FRONT.n, FRONT.k), FRONT, {M: TACTICS["gather"]}, Mailbox.local(FRONT, capacity=M))
+    assert prepared._compiled[M] is compile_kernel(TACTICS["gather"], replace(FRONT, m=M))
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (dict(transport="bogus"), "transport is 'bogus', but must be one of local, peers, multicast"),
+        (dict(transport="peers", peers=0), "peers is 0, but must be a positive integer"),
+        (dict(transport="peers", peers=-1), "peers is -1, but must be a positive integer"),
+        (dict(transport="peers", peers=True), "peers is True, but must be a positive integer"),
+    ],
+)
+def test_a_kernel_that_publishes_nowhere_is_not_compiled(options, sentence):
+    with pytest.raises(ValueError) as raised:
+        compile_kernel(TACTICS["gather"], replace(FRONT, m=M), **options)
+    assert str(raised.value) == sentence
+
+
+SMALL_TACTIC = TACTICS["single pass"]
+
+
+@pytest.mark.parametrize(
+    ("check", "sentence"),
+    [
+        (lambda: verify_front(None), "front is None, but must be a FrontProblem"),
+        (lambda: verify_front(GemmProblem(3, 32, 64)), r"front is GemmProblem\(.*, but must be a FrontProblem"),
+        (lambda: verify_front(FRONT, "1,2,1,0,0,1"), "tactic is '1,2,1,0,0,1', but must be a WsGemmTactic or None"),
+        (lambda: verify_front(FRONT, seed="1"), "seed is '1', but must be an integer of at least 0"),
+        (lambda: verify_front(FRONT, seed=-1), "seed is -1, but must be an integer of at least 0"),
+        (lambda: verify(SMALL_TACTIC, FRONT, seed=2.5), "seed is 2.5, but must be an integer of at least 0"),
+        (lambda: verify(SMALL_TACTIC, FRONT, seeds="2"), "seeds is '2', but must be an integer of at least 1"),
+        (lambda: verify(SMALL_TACTIC, FRONT, seeds=1.5), "seeds is 1.5, but must be an integer of at least 1"),
+    ],
+)
+def test_what_cannot_be_verified_is_refused_in_a_sentence(check, sentence):
+    with pytest.raises(ValueError, match=f"^{sentence}$"):
+        check()
+
+
+def test_too_many_peers_are_refused_before_any_data_is_made(monkeypatch):
+    monkeypatch.setattr(verifying, "random_operands", lambda *_: pytest.fail("data was made"))
+    with pytest.raises(ValueError, match="front has 32 ranks, but peers are at most 16"):
+        verify_front(FrontProblem.sharded(4, ranks=32, **KIMI_K3), transport="peers")
 
 
 def test_pack_takes_every_row_once():
