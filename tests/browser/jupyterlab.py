@@ -15,6 +15,10 @@ _CELLS = """() => window.jupyterapp.shell.currentWidget.content.widgets
         errors: cell.model.outputs.toJSON().filter(o => o.output_type === 'error').map(o => `${o.ename}: ${o.evalue}`),
     }))"""
 _RAN = f"() => {{ const all = ({_CELLS})(); return all.some(c => c.errors.length) || all.every(c => c.count); }}"
+_RUN = """number => {
+    window.jupyterapp.shell.currentWidget.content.activeCellIndex = number;
+    window.jupyterapp.commands.execute('notebook:run-cell');
+}"""
 _IDLE = "() => window.jupyterapp.shell.currentWidget?.sessionContext?.session?.kernel?.status === 'idle'"
 
 
@@ -32,6 +36,15 @@ class Notebook:
         """Runs every cell; AssertionError with the first error if one raised."""
         self.page.evaluate("() => { window.jupyterapp.commands.execute('notebook:run-all-cells'); }")
         self.page.wait_for_function(_RAN, timeout=timeout_s * 1000)
+        if errors := self.errors():
+            raise AssertionError(errors[0])
+        self.wait_idle(timeout_s)
+
+    def run(self, number: int, timeout_s: float = 120) -> None:
+        """Runs one cell; AssertionError with the first error if it raised."""
+        self.page.evaluate(_RUN, number)
+        ran = f"() => ({_CELLS})().some(cell => cell.errors.length || cell.count)"
+        self.page.wait_for_function(ran, timeout=timeout_s * 1000)
         if errors := self.errors():
             raise AssertionError(errors[0])
         self.wait_idle(timeout_s)
@@ -84,7 +97,6 @@ class Notebook:
         path = SCREENSHOTS / f"{name}.png"
         (element or self.page).screenshot(path=path)
         return path
-
 
     def close(self) -> None:
         """Shuts the kernel down and closes the window."""
