@@ -196,6 +196,13 @@ class Picture(widgets.HTML):
         self.layout.visibility = "hidden"
 
 
+def left_out(data_dir: Path | None) -> str:
+    """HTML: for each recorded campaign that cannot be read a line that says why; nothing if there is none."""
+    from ..bench import records
+
+    return "".join(f"<br><b>left out: {html.escape(said)}</b>" for said in records.problems(data_dir).values())
+
+
 def rows_layout() -> widgets.Layout:
     """Controls side by side, wrapped where the page is narrow."""
     return widgets.Layout(flex_flow="row wrap", align_items="flex-end", grid_gap="2px 20px")

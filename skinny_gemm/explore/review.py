@@ -8,10 +8,9 @@ import ipywidgets as widgets
 
 from ..bench import records, tables
 from ..figures import pack, pages, style
-from ..figures.export import one_line
-from ..figures.review import Review, ranked, review_of, suggested
+from ..figures.review import Review, defaults, ranked, review_of, suggested
 from ..tactics import KERNELS, Tactic
-from .base import Picture, dropdown, export_dir, relative, toggles
+from .base import Picture, dropdown, export_dir, left_out, relative, toggles
 from .controls import ProblemControls
 
 _PAGES = {  #: what can be on screen: one or more sheets, each with its data
@@ -30,6 +29,7 @@ class ReviewExplorer(ProblemControls):
 
     def __init__(self, data_dir: Path | None = None, device: str = "h200", projection: str = "latent_down"):
         self._all, self.campaigns = records.rows(data_dir), records.campaigns(data_dir)
+        self._left_out = left_out(data_dir)
         self._of_weight = lru_cache(maxsize=16)(self._weight_rows)
         self._offered: tuple = ()  # problem, mode and device that the lists are for
         self._notes: dict[Tactic, str] = {}  # why a tactic is suggested
@@ -39,13 +39,13 @@ class ReviewExplorer(ProblemControls):
         self.page = toggles("page", list(_PAGES), "comparison")
         self.suggest_button = widgets.Button(description="Suggested", tooltip="the candidates worth a look")
         self.suggest_button.on_click(lambda _: self.guard(self.take_suggested))
-        self.answer, self.status = widgets.HTML(), widgets.HTML()
+        self.answer = widgets.HTML()
         self.pictures = [Picture(), Picture()]
         self.progress = widgets.FloatProgress(min=0, max=1, layout=widgets.Layout(width="240px", visibility="hidden"))
         self.build_problem(device, projection, after=[self.mode], beside_m=[self.suggest_button])
         rows = [*self.problem_rows, tuple(self.lists.values()), (self.first, self.page)]
         watched = [self.device, self.mode, self.n, self.k, self.m, *self.lists.values(), self.first, self.page]
-        super().__init__(rows, [self.answer, *self.pictures, self.status, self.progress], watched)
+        super().__init__(rows, [self.answer, *self.pictures, self.progress], watched)
         self.export_button.description = "Export pack"
         self.export_button.tooltip = "one PDF, every page as SVG and PNG, CSV, provenance, the command to reproduce"
 
@@ -85,7 +85,7 @@ class ReviewExplorer(ProblemControls):
         for picture in self.pictures[len(sheets) :]:
             picture.clear()
         self.answer.value = f"<b>{html.escape(review.headline())}</b> {html.escape(' '.join(review.answer()))}"
-        self.status.value = html.escape(one_line(facts))
+        self.status.value = html.escape(one_line(facts)) + self._left_out
 
     def figures(self):
         """Every page of the pack: file stem to (figure, plotted data, provenance)."""
@@ -121,12 +121,14 @@ class ReviewExplorer(ProblemControls):
         fresh, self._offered = key != self._offered, key
         with self.quietly():
             if fresh:
-                self._notes = dict(suggested(self.problem, self.gpu, self.recorded))
+                standing = defaults(self.problem, self.gpu)
+                self._notes = dict(suggested(self.problem, self.gpu, self.recorded, standing))
                 for name, box in self.lists.items():
                     times = ranked(KERNELS[name], KERNELS[name].problem(self.problem), self.gpu, self.recorded)
-                    mine = [tactic for tactic in self._notes if tactic.kernel == name]
-                    box.options = [(_told(tactic, times), tactic) for tactic in dict.fromkeys([*times, *mine])]
-                    box.value, box.disabled = mine, not box.options
+                    offered = dict.fromkeys([*times, *([standing[name]] if name in standing else [])])
+                    box.options = [(_told(tactic, times), tactic) for tactic in offered]
+                    box.value = [tactic for tactic in offered if tactic in self._notes]
+                    box.disabled = not offered
             chosen, before = self.chosen, self.first.value
             self.first.options = [(f"{tactic.kernel} {tactic}", tactic) for tactic in chosen]
             self.first.value = before if before in chosen and not fresh else next(iter(chosen), None)

@@ -15,7 +15,7 @@ from ..bench import records, tables
 from ..figures import performance, views
 from ..problem import GemmProblem
 from ..tactics import Tactic
-from .base import Picture, toggles
+from .base import Picture, left_out, toggles
 from .controls import TacticControls
 
 SHOWN = ("against M", "against each field", "sensitivity")  #: what the charts show, the last two of a legal tactic
@@ -34,6 +34,7 @@ class TacticExplorer(TacticControls):
     def __init__(self, data_dir: Path | None = None, device: str = "h200", machine=None):
         self.data_dir = data_dir
         self.records, self.campaigns = records.load(data_dir), records.campaigns(data_dir)
+        self._left_out = left_out(data_dir)
         self.live = self.records[:0]
         self.machine = machine or _machine
         self._recorded: tuple = (None, None)  # key and table of what was last drawn
@@ -134,7 +135,7 @@ class TacticExplorer(TacticControls):
             self.against_fields.show(key, view.fields, view.provenance(view.neighbours.source))
         else:
             self.sensitivity.show(key, view.sensitivity, view.provenance(view.steps.source))
-        self.status.value = html.escape(view.status())
+        self.status.value = html.escape(view.status()) + self._left_out
 
     def figures(self):
         return self.view.figures()
