@@ -149,6 +149,8 @@ class FrontProblem(GemmProblem):
         """`problem` itself if it is a front; else the front of Kimi K3 with its N and K; else a plain GEMM."""
         if isinstance(problem, cls):
             return problem
+        if not isinstance(problem, GemmProblem):
+            raise ValueError(f"problem is {problem!r}; it must be a GemmProblem.")
         for ranks in FRONT_RANKS:
             front = cls.sharded(problem.m, ranks=ranks, **KIMI_K3)
             if (front.n, front.k) == (problem.n, problem.k):

@@ -170,6 +170,10 @@ class TestFrontProblem:
         with pytest.raises(ValueError, match="ranks is 3; it must divide latent 3584 and experts 896."):
             FrontProblem.sharded(1, 7168, 3584, 896, 3)
 
+    def test_only_a_problem_can_be_a_front(self):
+        with pytest.raises(ValueError, match="problem is 'x'; it must be a GemmProblem."):
+            FrontProblem.of("x")
+
     def test_numpy_integers_shard_as_well(self):
         front = FrontProblem.sharded(1, 7168, np.int32(3584), np.int64(896), np.int64(8))
         assert front == FrontProblem.sharded(1, 7168, 3584, 896, 8) and type(front.latent) is int
