@@ -86,6 +86,7 @@ class Group(Place):
         self.shared_index(index, active, width)
         if self.machine.races:
             self.machine.races.access(self, index, addresses, width, mask, True)
+            self.machine.races.collide(self, index, addresses, words, mask)
         view = self.machine.shared_view(width)
         view.reshape(-1)[rows * view.shape[1] + (flat >> SHIFT[width])] = data
 
@@ -113,6 +114,7 @@ class Group(Place):
         rows, offsets = self.cluster_index(index, lanes, width, mask)
         if self.machine.races:
             self.machine.races.access(self, index, offsets, width, mask, True, rows)
+            self.machine.races.collide(self, index, offsets, words, mask, rows)
         shape = (len(self.rows), len(self.warps), ops.WARP)
         rows = np.broadcast_to(rows, shape)
         rows = rows.reshape(-1) if mask is None else rows[np.broadcast_to(mask, shape)]
@@ -355,6 +357,8 @@ class Group(Place):
             return
         for barrier, rows, _ in self.barriers(index, addresses, mask):
             barrier.expected[rows] = 0
+        if self.machine.races:
+            self.machine.races.access(self, index, addresses, 8, mask, True)
 
     def arrive(self, index, addresses, count, mask, scope="cta", cluster=False):
         """Arrives once or `count` times per active lane; the state is the phase before (CTAs, 1, 1) as uint64.

@@ -69,7 +69,7 @@ class Races:
         self.read_index = np.zeros((n * self.cells, self.warps), np.int32)
         self.write_lanes = np.zeros(n * self.cells, np.uint32)  # bits of the lanes of the last access of a kind
         self.read_lanes = np.zeros((n * self.cells, self.warps), np.uint32)
-        self.remote_reads = [[] for _ in range(n)]  # of each CTA: (cells, column, time, index)
+        self.remote_reads = [[] for _ in range(n)]  # of each CTA: (cells, column, time, index, lanes)
         self.touched = {}  # (q, column of another CTA's warp or of a transfer) -> (latest time, index)
         self.left = np.zeros((n, self.transfers), np.int32)  # what the exited warps of each CTA knew
         self.barriers = {}  # barrier object -> clocks [joined by arrivals, handed out by completed phases]
@@ -105,7 +105,7 @@ class Races:
                 self.lanes[q * self.warps + w] |= active_lanes(here, i, mask)
             far = rows is not None and cells // self.cells != near
             if far is not False and far.any():
-                self.reach(index, cells[far], agents[far], write, record)
+                self.reach(index, cells[far], agents[far], lanes[far], write, record)
             column = self.column[agents]
             self.check(index, cells, agents, self.clock, write, column)
             self.check_lanes(index, cells, w, agents, column, lanes, write)
@@ -141,22 +141,54 @@ class Races:
             return cells, near, lanes
         return (cells[:, None] + np.arange(words)).reshape(-1), near.repeat(words), lanes.repeat(words)
 
-    def reach(self, index, cells, agents, write, record):
+    def collide(self, place, index, addresses, words, mask, rows=None):
+        """Raises if lanes of one store write different `words` to one address (arguments as in `access`)."""
+        here, _ = self.at(place)
+        if not here.size or addresses.size == 1 and all(word.size == 1 for word in words):
+            return
+        shape = len(here), len(place.warps), len(LANE_BITS)
+
+        def part(array):
+            return np.broadcast_to(array[here] if array.shape[0] > 1 else array, shape)
+
+        rows = part(place.rows[:, None, None] if rows is None else rows).astype(np.int64)
+        keep = np.ones(shape, bool) if mask is None else part(mask)
+        keys = (rows << RANK_SHIFT | part(addresses))[keep]
+        order = np.argsort(keys, kind="stable")
+        keys = keys[order]
+        same = keys[1:] == keys[:-1]
+        if not same.any():
+            return
+        values = [part(word)[keep][order] for word in words]
+        same &= np.any([value[1:] != value[:-1] for value in values], axis=0)
+        if same.any():
+            key = int(keys[np.flatnonzero(same)[0]])
+            ins = self.machine.code[index]
+            raise RaceError(
+                f"Race on shared address {(key & OFFSET) - SHARED_BASE} of CTA {self.machine.cta_of(key >> RANK_SHIFT)}"
+                f": two lanes write different values in {ins.text!r} (PTX line {ins.line}), and nothing orders the two."
+            )
+
+    def reach(self, index, cells, agents, lanes, write, record):
         """Warps access other CTAs' shared memory: these must have started, and must not exit before."""
         to = cells // self.cells
         unknown = self.clock[agents, self.starts + self.rank[to]] == 0
         if unknown.any():
             i = int(np.flatnonzero(unknown)[0])
-            raise RaceError(f"{self.side(index, int(self.column[agents[i]]), write).capitalize()} shared memory of CTA "
-                            f"{self.cta(to[i])}, and nothing says that this CTA has started.")  # fmt: skip
+            who = self.side(index, int(self.column[agents[i]]), write)
+            raise RaceError(f"{who[0].upper()}{who[1:]} shared memory of CTA {self.cta(to[i])}, and nothing says that "
+                            "this CTA has started.")  # fmt: skip
         for pair in np.unique(np.stack([to, agents]), axis=1).T.tolist() if record else ():
             column = int(self.column[pair[1]])
             time = int(self.clock[pair[1], column])
             self.touched[pair[0], column] = time, index
             if not write:
-                some = np.unique(cells[(to == pair[0]) & (agents == pair[1])])
+                here = (to == pair[0]) & (agents == pair[1])
+                some, which = np.unique(cells[here], return_inverse=True)
+                bits = np.zeros(len(some), np.uint32)
+                np.bitwise_or.at(bits, which.reshape(-1), lanes[here])
                 reads = self.remote_reads[pair[0]]
-                reads.append((some, column, time, index))
+                reads.append((some, column, time, index, bits))
                 if len(reads) % KEPT_READS == 0:  # what all warps of the cluster know can race with nothing to come
                     first = pair[0] // self.size * self.own
                     known = self.clock[first : first + self.own].min(axis=0)
@@ -178,7 +210,7 @@ class Races:
             i, reader = (int(x[0]) for x in np.nonzero(bad))
             self.report(index, cells[i], columns[i], write, self.read_index[cells[i], reader], first[i] + reader, False)
         for to in np.unique(cells // self.cells) if self.size > 1 else ():
-            for read, column, time, reading in self.remote_reads[to]:
+            for read, column, time, reading, _ in self.remote_reads[to]:
                 for i in np.flatnonzero(clocks[agents, column] < time):
                     if cells[i] in read:
                         self.report(index, cells[i], columns[i], write, reading, column, False)
@@ -200,6 +232,11 @@ class Races:
             if bad.any():
                 i = int(np.flatnonzero(bad)[0])
                 self.report(index, cells[i], column[i], write, self.read_index[cells[i], w], column[i], False, True)
+            for to in np.unique(cells // self.cells) if self.size > 1 else ():
+                for read, reader, time, reading, bits in self.remote_reads[to]:
+                    for i in np.flatnonzero((column == reader) & (self.common[agents, column] < time)):
+                        if (bits[read == cells[i]] & ~lanes[i]).any():
+                            self.report(index, cells[i], reader, write, reading, reader, False, True)
 
     def wrote(self, cells, column, time, index, lanes=ALL_LANES):
         self.write_agent[cells] = column
@@ -286,6 +323,11 @@ class Races:
             time[here] = barrier.phase[transfer.rows[some][here]] + 1
         clock = self.widened(clock)
         self.check(transfer.index, cells, at[agents][item], clock, True, column[item])
+        order = np.argsort(cells, kind="stable")
+        twice = order[1:][cells[order[1:]] == cells[order[:-1]]]
+        if twice.size:
+            i = int(twice[0])
+            self.report(transfer.index, cells[i], column[item[i]], True, transfer.index, column[item[i]], True)
         self.wrote(cells, column[item], time[item], transfer.index)
         for key in np.unique(np.stack([to, column, time]), axis=1).T.tolist():
             self.touched[key[0], key[1]] = key[2], transfer.index

@@ -13,6 +13,16 @@ WRITE = "st.shared.b32 [%r3], %r2;"
 BARRIER = "mov.b32 %r5, smem; setp.eq.u32 %p1, %r0, 0; @%p1 mbarrier.init.shared::cta.b64 [%r5+512], {count};"
 REMOTE = "mapa.shared::cluster.u32 %r6, %r5, 1; setp.eq.u32 %p4, %r1, 1;"
 
+PEER = "xor.b32 %r6, %r1, 1; mov.b32 %r7, smem; mapa.shared::cluster.u32 %r11, %r7, %r6;"
+NEXT = "xor.b32 %r6, %r1, 1; xor.b32 %r7, %r3, 4;" + "".join(
+    f"mapa.shared::cluster.u32 {to}, {own}, %r6;" for to, own in (("%r8", "%r3"), ("%r10", "%r7"))
+)  # the own word at the peer, and the neighbouring lane's
+SLOT = f"""{BARRIER.format(count=1)} @%p1 mbarrier.arrive.expect_tx.shared.b64 _, [%r5+512], {{bytes}}; {SYNC}"""
+ASYNC = """mapa.shared::cluster.u32 %r9, %r5, %r6;
+    st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [{to}], %r2, [%r9+512];
+    W: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p3, [%r5+512], 0; @!%p3 bra W;"""
+TRANSFERS = "an unfinished transfer writes in .* and an unfinished transfer writes in .* and nothing orders the two"
+
 RACES = {
     "read without a barrier after the write": (f"{SYNC} {WRITE} {READ} {SYNC}", "Race on shared address"),
     "relaxed arrival after a write": (
@@ -26,6 +36,18 @@ RACES = {
     "CTA barrier instead of a cluster barrier": (f"{WRITE} bar.sync 0; {READ} {SYNC}", "has started"),
     "access before the peer is known to run": (f"{READ} {SYNC}", r"of CTA \(1, 0, 0\), .* that this CTA has started"),
     "overwritten under a reader": (f"{WRITE} {SYNC} {READ} {WRITE} {SYNC}", "Race on shared address"),
+    "a word of the peer that another lane may still read": (
+        f"{WRITE} {SYNC} {NEXT} ld.shared::cluster.b32 %r9, [%r10]; st.shared::cluster.b32 [%r8], %r2; {SYNC}",
+        "another lane of the same warp writes in .* and no bar.warp.sync",
+    ),
+    "lanes of one store to the peer": (
+        f"{SYNC} {PEER} st.shared::cluster.b32 [%r11], %r0; {SYNC}", "two lanes write different values"
+    ),
+    "lanes of one push to one word": (f"{SLOT.format(bytes=128)} {PEER} {ASYNC.format(to='%r11')}", TRANSFERS),
+    "pushes of two CTAs to one slot": (
+        f"{SLOT.format(bytes=512)} mov.b32 %r6, 0; mapa.shared::cluster.u32 %r12, %r3, 0; {ASYNC.format(to='%r12')}",
+        TRANSFERS,
+    ),
     "exit under a reader": (f"{WRITE} {SYNC} {READ}", r"DSMEM read not ordered before exit of CTA \(1, 0, 0\): warp 0"),
     "exit under a writer": (
         f"{SYNC} mapa.shared::cluster.u32 %r8, %r3, 1; st.shared::cluster.b32 [%r8], %r2;",
@@ -51,6 +73,8 @@ ORDERED = {
     "relaxed arrival after a fence": f"""{WRITE} fence.acq_rel.cluster; barrier.cluster.arrive.relaxed;
         barrier.cluster.wait; {READ} {SYNC}""",
     "reader knows, owner overwrites": f"{WRITE} {SYNC} {READ} {SYNC} {WRITE}",
+    "the peer's word between two lanes, synchronised": f"""{WRITE} {SYNC} {NEXT} ld.shared::cluster.b32 %r9, [%r10];
+        bar.warp.sync -1; st.shared::cluster.b32 [%r8], %r2; {SYNC}""",
     "own rank": f"{WRITE} mapa.shared::cluster.u32 %r8, %r3, %r1; ld.shared::cluster.b32 %r9, [%r8];",
     "exit after the other's arrival": f"{WRITE} {SYNC} {READ} barrier.cluster.arrive; barrier.cluster.wait;",
 }

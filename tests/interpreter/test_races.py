@@ -41,6 +41,9 @@ RACES = {
     "a word that another lane may still read": f"{SYNCED} @%p2 {READ} xor.b32 %r5, %r5, 16; @%p2 {WRITE}",
     "a word that one lane writes for all": "setp.eq.u32 %p3, %r0, 0; @%p3 st.shared.b32 [smem], %r0;"
     "@%p2 ld.shared.b32 %r9, [smem];",
+    "lanes of one store": "@%p2 st.shared.b32 [smem], %r0;",
+    "a barrier that another warp waits for, invalidated": f"""{BARRIERS}
+        @%p5 mbarrier.arrive.shared.b64 %rd20, [smem+520]; {WAIT} @%p5 mbarrier.inval.shared.b64 [smem+520];""",
     "a copy of another lane": f"@%p2 {COPY} cp.async.wait_all; xor.b32 %r5, %r5, 16; @%p2 {READ}",
 }
 ORDERED = {
@@ -57,6 +60,9 @@ ORDERED = {
     "read of one's own write": f"@%p2 {WRITE} @%p2 {READ} @%p2 {WRITE}",
     "barrier between": f"@%p2 {WRITE} bar.sync 0; @%p1 {READ} bar.sync 0; @%p2 {WRITE}",
     "reads only": READ + READ,
+    "one value from all lanes": "@%p2 st.shared.b32 [smem], %r1;",
+    "a barrier invalidated after all have waited": f"""{BARRIERS} @%p5 mbarrier.arrive.shared.b64 %rd20, [smem+520];
+        {WAIT} bar.sync 0; @%p5 mbarrier.inval.shared.b64 [smem+520];""",
     "neighbouring words": "shl.b32 %r6, %r1, 2; add.s32 %r5, %r5, %r6;" + WRITE + READ,
     "copy, wait, barrier": f"@%p2 {COPY} cp.async.wait_all; bar.sync 0; @%p1 {READ}",
     "copies into two stages": f"""@%p2 {COPY} cp.async.commit_group; add.s32 %r6, %r5, 512;
