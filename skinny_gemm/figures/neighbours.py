@@ -4,8 +4,9 @@ A recorded time and a model's never share a line: recorded points are filled, li
 has its error as a band. A change is stated from two records where both exist, otherwise from the model alone.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
@@ -43,7 +44,7 @@ class Selection:
             return self.tactic, replace(self.problem, m=value)
         return replace(self.tactic, **{control: value}), self.problem
 
-    @property
+    @cached_property
     def choices(self) -> dict[str, tuple[int, ...]]:
         """For each control the values to look at: a field's all, of M the steps to either side."""
         m = self.problem.m
@@ -144,46 +145,43 @@ def draw_fields(
     """
     names = [field.name for field in fields(selection.tactic)]
     fig = style.figure(12.6, 5.9, theme)
-    mine = table[table.control != M]
-    top = max([1e-3, *mine.tbs.dropna(), *([ceiling] if ceiling else [])]) * 1.08
+    all_rows = [row for row in table.itertuples(index=False) if row.control != M]  # tables are slow to walk through
+    top = max([1e-3, *(row.tbs for row in all_rows if row.source), *([ceiling] if ceiling else [])]) * 1.08
     step = next(s for s in (0.1, 0.2, 0.5, 1, 2, 5, 10) if top / s <= 6)
     levels = np.arange(0, top, step)
     for i, name in enumerate(names):
-        left, bottom = 0.55 + (i % 3) * 4.1, 3.6 - (i // 3) * 2.6
-        rows = mine[mine.control == name]
+        rows = [row for row in all_rows if row.control == name]
         values = _near_possible(rows)
+        place = {value: j for j, value in enumerate(values)}
+        left, bottom = 0.55 + (i % 3) * 4.1, 3.6 - (i // 3) * 2.6
         panel = Panel(fig, left, bottom, 3.55, 1.75, theme, x=(-0.5, max(len(values), 2) - 0.5), y=(0, top))
         panel.title(f"{name} = {selection.value(name)}", 7)
-        every = -(-len(values) // 12)
-        shown = range(0, len(values), every)
+        shown = range(0, len(values), -(-len(values) // 12))
         panel.ticks("x", list(shown), [values[j] for j in shown], grid=False)
         panel.ticks("y", levels, [f"{v:g}" for v in levels.round(3)], "TB/s")
         panel.frame()
         if ceiling:
-            panel.lines(
-                [[(panel.x[0], ceiling), (panel.x[1], ceiling)]], theme.muted, linewidths=1.2, linestyles=["--"]
-            )
-        place = {value: j for j, value in enumerate(values)}
+            line = [(panel.x[0], ceiling), (panel.x[1], ceiling)]
+            panel.lines([line], theme.muted, linewidths=1.2, linestyles=["--"])
         at = place.get(selection.value(name))
         if at is not None:
             panel.lines([[(at, 0), (at, top)]], theme.faint, linewidths=1.2, linestyles=[(0, (2, 2))])
-        impossible = [(place[v], 0.04 * top) for v in rows.value[rows.reason != ""] if v in place]
+        impossible = [place[row.value] for row in rows if row.reason and row.value in place]
         if impossible:
-            panel.line(*np.array(impossible).T, theme.muted, linestyle="", marker="x", markersize=5)
-        draw_model(panel, _pieces(rows[rows.source == "model"], place), theme)
-        for source, look in (("recorded", _RECORDED), ("live", LIVE)):
-            points = rows[rows.source == source]
-            if len(points):
-                x = [place[value] for value in points.value]
-                ends = zip(x, points.low_tbs, points.high_tbs, strict=True)
-                panel.lines([[(j, low), (j, high)] for j, low, high in ends], theme.blue, linewidths=1.6)
-                panel.line(x, points.tbs, theme.blue if source == "recorded" else theme.ink, **look)
+            panel.line(impossible, [0.04 * top] * len(impossible), theme.muted, **_IMPOSSIBLE)
+        draw_model(panel, _pieces([row for row in rows if row.source == "model"], place), theme)
+        for source, color, look in (("recorded", theme.blue, _RECORDED), ("live", theme.ink, LIVE)):
+            points = [row for row in rows if row.source == source]
+            if points:
+                ends = [[(place[row.value], row.low_tbs), (place[row.value], row.high_tbs)] for row in points]
+                panel.lines(ends, color, linewidths=1.6)
+                panel.line([place[row.value] for row in points], [row.tbs for row in points], color, **look)
     note = Panel(fig, 0.55, 0.4, 11.6, 0.2, theme)
     entries = [("recorded", theme.blue, _RECORDED), ("model and its 90 % error", theme.sky, MODEL)]
-    if (mine.source == "live").any():
+    if any(row.source == "live" for row in all_rows):
         entries.append(("measured live", theme.ink, LIVE))
-    if (mine.reason != "").any():
-        entries.append(("not possible", theme.muted, dict(linestyle="", marker="x", markersize=5)))
+    if any(row.reason for row in all_rows):
+        entries.append(("not possible", theme.muted, _IMPOSSIBLE))
     if ceiling:
         entries.append(("HBM ceiling", theme.muted, dict(linestyle="--", linewidth=1.2)))
     for i, (text, color, look) in enumerate(entries):
@@ -200,8 +198,8 @@ def draw_steps(table: pd.DataFrame, error: float | None, theme: style.Theme = st
     `error` is the model's, of a time.
     """
     rows = list(table.itertuples(index=False))
-    fig = style.figure(12.6, 0.9 + 0.27 * max(len(rows), 1) + 0.75, theme)
-    height = 0.27 * max(len(rows), 1)
+    height = 3.3  # whatever the number of rows, so that nothing below moves when a slider does
+    fig = style.figure(12.6, height + 1.55, theme)
     changes = [abs(row.change) for row in rows if row.source]
     widest = min(WIDEST, max([0.02, *changes])) * 1.05
     panel = Panel(fig, 2.6, 0.95, 4.6, height, theme, x=(-widest, widest), y=(max(len(rows), 1), 0))
@@ -217,7 +215,7 @@ def draw_steps(table: pd.DataFrame, error: float | None, theme: style.Theme = st
         if row.control != previous and i:
             panel.lines([[(-widest, i), (widest, i)]], theme.grid, linewidths=0.7)
         previous = row.control
-        panel.labels([(-widest, y)], [f"{row.control}  {row.before} → {row.after}"], ha="right", offset=(-8, 0))
+        panel.labels([(-widest, y)], [f"{row.control} {row.before} → {row.after}"], ha="right", offset=(-8, 0))
         if row.source:
             length = max(-widest, min(widest, row.change))
             box = (min(0, length), y - 0.3, abs(length), 0.6)
@@ -226,10 +224,8 @@ def draw_steps(table: pd.DataFrame, error: float | None, theme: style.Theme = st
                 panel.boxes([box], color)
             else:
                 panel.boxes([box], "none", edgecolor=color, linewidth=1.4, linestyle=":")
-            verdict_said = f" {row.verdict}" if row.verdict else ""
-            text = (
-                f"{100 * row.change:+.1f} %   {row.before_us:.2f} → {row.after_us:.2f} us   {row.source}{verdict_said}"
-            )
+            source = f"{row.source}, {row.verdict}" if row.verdict else row.source
+            text = f"{_percent(row.change)}: {row.before_us:.2f} → {row.after_us:.2f} us ({source})"
         else:
             text = "not possible: " + _short(row.reason) if row.reason else "not recorded, and no model"
         said.append((i, text, theme.ink if row.source == "recorded" else theme.muted))
@@ -258,24 +254,22 @@ def draw_model(panel: Panel, pieces: Iterable[np.ndarray], theme: style.Theme) -
 
 MODEL = dict(linestyle=":", linewidth=2.6, zorder=2.4)
 LIVE = dict(linestyle="", marker="D", markersize=7, markerfacecolor="none", markeredgewidth=1.8, zorder=3.5)
+_IMPOSSIBLE = dict(linestyle="", marker="x", markersize=5)
 _RECORDED = dict(linestyle="", marker="o", markersize=6, zorder=3)
 
 
-def _near_possible(rows: pd.DataFrame) -> list[int]:
+def _near_possible(rows: Sequence) -> list[int]:
     """A field's values in order, without the long runs of impossible ones on either side of the possible."""
-    values = list(dict.fromkeys(rows.value.sort_values()))
-    possible = {value for value, reason in zip(rows.value, rows.reason, strict=True) if not reason}
+    values = sorted({row.value for row in rows})
+    possible = {row.value for row in rows if not row.reason}
     at = [i for i, value in enumerate(values) if value in possible]
     return values[max(0, at[0] - MARGIN) : at[-1] + MARGIN + 1]
 
 
-def _pieces(rows: pd.DataFrame, place: dict[int, int]) -> list[np.ndarray]:
+def _pieces(rows: Sequence, place: dict[int, int]) -> list[np.ndarray]:
     """Runs of neighbouring values: a line does not cross values that are not possible."""
-    points = sorted((place[r.value], r.tbs, r.low_tbs, r.high_tbs) for r in rows.itertuples(index=False))
-    if not points:
-        return []
-    points = np.array(points)
-    return np.split(points, np.flatnonzero(np.diff(points[:, 0]) > 1) + 1)
+    points = np.array(sorted((place[row.value], row.tbs, row.low_tbs, row.high_tbs) for row in rows))
+    return np.split(points, np.flatnonzero(np.diff(points[:, 0]) > 1) + 1) if len(points) else []
 
 
 def _percent(change: float) -> str:

@@ -46,12 +46,24 @@ def test_the_tactic_explorer(notebook):
     nb.slide("M", +1)
     assert nb.readout("M") == "9" and "M = 9" in screen.inner_text()
 
+    assert "model, 90 % ±" in screen.inner_text() and "HBM ridge" in screen.inner_text()
+    nb.press("Default")
+    nb.press("sensitivity")
+    assert "M 9 → 10" in screen.inner_text() and "HBM ridge" not in screen.inner_text(), "only what is shown"
+    nb.press("against each field")
+    before = nb.readout("stages")
+    assert f"stages = {before}" in screen.inner_text()
+    nb.slide("stages", -1)
+    assert f"stages = {int(before) - 1}" in screen.inner_text() and "model and its 90 % error" in screen.inner_text()
+
     nb.press("Export")
     stem = Path(re.search(r"\S+/warp-splitk-3584x7168-m9-bandwidth", screen.inner_text())[0])
     facts = description(stem.with_suffix(".svg"))
     assert facts == json.loads(stem.with_suffix(".json").read_text())
     assert (facts["m"], facts["n"], facts["k"], facts["kernel"]) == (9, 3584, 7168, "warp-splitk")
     assert facts["source"] in ("recorded", "model") and facts["commit"]
+    sensitivity = description(stem.with_name(stem.name.replace("bandwidth", "sensitivity.svg")))
+    assert sensitivity["model"].startswith("fitted to") and sensitivity["m"] == 9
     assert nb.problems == []
 
 

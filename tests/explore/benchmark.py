@@ -5,7 +5,6 @@
 
 import statistics
 import time
-from pathlib import Path
 
 from skinny_gemm.explore import (
     GatherExplorer,
@@ -15,8 +14,8 @@ from skinny_gemm.explore import (
     TacticExplorer,
     WeightStationaryExplorer,
 )
+from skinny_gemm.explore.tactic import SHOWN
 
-FIXTURES = Path(__file__).parents[1] / "fixtures"
 STEPS = 12
 
 
@@ -29,20 +28,26 @@ def steps(name: str, control, values) -> None:
         control.value = value
         wall.append(1e3 * (time.perf_counter() - before[0]))
         cpu.append(1e3 * (time.process_time() - before[1]))
-    print(f"{name:32} {statistics.median(wall):7.0f} {max(wall):7.0f} {statistics.median(cpu):7.0f}")
+    print(f"{name:34} {statistics.median(wall):7.0f} {max(wall):7.0f} {statistics.median(cpu):7.0f}")
 
 
 def main() -> None:
-    print(f"{'step, milliseconds':32} {'median':>7} {'slowest':>7} {'CPU':>7}")
-    tactic, swizzle, pipeline = TacticExplorer(FIXTURES), SwizzleExplorer(), PipelineExplorer()
-    steps("tactic explorer, M", tactic.m, range(1, 14))
-    steps("tactic explorer, stages", tactic.fields["stages"], range(2, 15))
+    print(f"{'step, milliseconds':34} {'median':>7} {'slowest':>7} {'CPU':>7}")
+    tactic, swizzle, pipeline = TacticExplorer(), SwizzleExplorer(), PipelineExplorer()
+    for shown in SHOWN:
+        tactic.shown.value = shown
+        steps(f"{shown}: M", tactic.m, range(1, 14))
+        tactic.m.value = 8
+        steps(f"{shown}: stages", tactic.fields["stages"], range(2, 12))
     tactic.model.value = None
     tactic.n.value, tactic.k.value = 560, 7168
     tactic.kernel.value = "ws-gemm"
-    steps("tactic explorer, ws-gemm, M", tactic.m, range(5, 65, 5))
+    for shown in SHOWN:
+        tactic.shown.value = shown
+        steps(f"{shown}, ws-gemm: M", tactic.m, range(5, 65, 5))
+    tactic.shown.value, tactic.m.value = SHOWN[0], 8
     for name in ("rt", "kq", "ks", "staged", "tg"):
-        steps(f"tactic explorer, ws-gemm, {name}", tactic.fields[name], tactic.fields[name].options)
+        steps(f"{SHOWN[0]}, ws-gemm: {name}", tactic.fields[name], tactic.fields[name].options)
     steps("swizzle explorer, lane", swizzle.lane, range(13))
     steps("pipeline explorer, time", pipeline.time, range(20, 85, 5))
     weights, gather, settle = WeightStationaryExplorer(), GatherExplorer(), SettleExplorer()

@@ -131,13 +131,11 @@ def test_the_charts_of_neighbours_follow_the_selection(explorer):
     explorer.fields["stages"].value = 4
     assert ">stages = 4</text>" in explorer.against_fields.value
     explorer.shown.value = "sensitivity"
-    assert (
-        ">stages  4 → 3</text>" in explorer.sensitivity.value and ">stages  4 → 5</text>" in explorer.sensitivity.value
-    )
+    assert ">stages 4 → 3</text>" in explorer.sensitivity.value and ">stages 4 → 5</text>" in explorer.sensitivity.value
     explorer.fields["stages"].value = 16
     assert explorer.sensitivity.hidden and explorer.trouble.value == "", "the verdict says why"
     explorer.fields["stages"].value = 6
-    assert not explorer.sensitivity.hidden and ">stages  6 → 5</text>" in explorer.sensitivity.value
+    assert not explorer.sensitivity.hidden and ">stages 6 → 5</text>" in explorer.sensitivity.value
 
 
 def test_best_recorded_sets_the_fastest_tactic(explorer):

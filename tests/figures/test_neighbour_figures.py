@@ -111,7 +111,7 @@ def test_a_field_of_many_values_shows_those_near_the_possible_ones():
     view = view_of(tactic=kind.parse("7,2,8,3,8,1"), problem=front, kernel="ws-gemm")
     staged = view.neighbours[view.neighbours.control == "staged"]
     possible = staged.value[staged.reason == ""]
-    shown = neighbours._near_possible(staged)
+    shown = neighbours._near_possible(list(staged.itertuples()))
     assert len(staged.value.unique()) > 50 and set(possible) <= set(shown) and len(shown) <= len(possible) + 6
 
 
@@ -119,9 +119,9 @@ def test_the_steps_are_written_and_filled_only_from_records(view):
     fig, table = view.sensitivity(), view.steps
     said = " | ".join(texts(fig))
     for row in table.itertuples():
-        assert f"{row.control}  {row.before} → {row.after}" in said
+        assert f"{row.control} {row.before} → {row.after}" in said
         if row.source:
-            assert f"{row.before_us:.2f} → {row.after_us:.2f} us   {row.source}" in said
+            assert f"{row.before_us:.2f} → {row.after_us:.2f} us ({row.source}" in said
     assert "filled: both ends recorded; outlined: model, a time of which is off by up to" in said
     visible = table[(table.source == "recorded")]
     assert rectangles(fig, style.LIGHT.blue) == len(visible)
