@@ -29,7 +29,6 @@ class ReviewExplorer(ProblemControls):
 
     def __init__(self, data_dir: Path | None = None, device: str = "h200", projection: str = "latent_down"):
         self._all, self.campaigns = records.rows(data_dir), records.campaigns(data_dir)
-        self._left_out = left_out(data_dir)
         self._of_weight = lru_cache(maxsize=16)(self._weight_rows)
         self._offered: tuple = ()  # problem, mode and device that the lists are for
         self._notes: dict[Tactic, str] = {}  # why a tactic is suggested
@@ -39,13 +38,13 @@ class ReviewExplorer(ProblemControls):
         self.page = toggles("page", list(_PAGES), "comparison")
         self.suggest_button = widgets.Button(description="Suggested", tooltip="the candidates worth a look")
         self.suggest_button.on_click(lambda _: self.guard(self.take_suggested))
-        self.answer = widgets.HTML()
+        self.answer, self.status, self._left_out = widgets.HTML(), widgets.HTML(), left_out(data_dir)
         self.pictures = [Picture(), Picture()]
         self.progress = widgets.FloatProgress(min=0, max=1, layout=widgets.Layout(width="240px", visibility="hidden"))
         self.build_problem(device, projection, after=[self.mode], beside_m=[self.suggest_button])
         rows = [*self.problem_rows, tuple(self.lists.values()), (self.first, self.page)]
         watched = [self.device, self.mode, self.n, self.k, self.m, *self.lists.values(), self.first, self.page]
-        super().__init__(rows, [self.answer, *self.pictures, self.progress], watched)
+        super().__init__(rows, [self.answer, *self.pictures, self.status, self.progress], watched)
         self.export_button.description = "Export pack"
         self.export_button.tooltip = "one PDF, every page as SVG and PNG, CSV, provenance, the command to reproduce"
 
@@ -84,8 +83,8 @@ class ReviewExplorer(ProblemControls):
             picture.show((self.page.value, *key), lambda sheet=sheet: sheet.figure, facts)
         for picture in self.pictures[len(sheets) :]:
             picture.clear()
+        self.status.value = html.escape(review.runs()) + self._left_out
         self.answer.value = f"<b>{html.escape(review.headline())}</b> {html.escape(' '.join(review.answer()))}"
-        self.status.value = html.escape(one_line(facts)) + self._left_out
 
     def figures(self):
         """Every page of the pack: file stem to (figure, plotted data, provenance)."""

@@ -106,7 +106,7 @@ def answer(review: Review, theme: style.Theme) -> tuple[Sheet, pd.DataFrame]:
         sheet.badge(MARGIN + 0.35, y - 0.48, best, BIG)
         sheet.write(MARGIN + 1.0, y - 0.48, best.text, size=BIG, weight="bold")
         sheet.write(WIDTH - MARGIN - 0.25, y - 0.36, f"{row.median_us:.3f} us", size=BIG, ha="right", weight="bold")
-        interval = f"{CONFIDENCE:.0%} interval {row.low_us:.3f} to {row.high_us:.3f} us, {row.samples} samples"
+        interval = f"{100 * CONFIDENCE:g} % interval {row.low_us:.3f} to {row.high_us:.3f} us, {row.samples} samples"
         sheet.write(WIDTH - MARGIN - 0.25, y - 0.72, interval, size=style.TEXT, ha="right")
     y -= 1.35
     for sentence in review.answer():
@@ -131,7 +131,7 @@ def comparison(review: Review, theme: style.Theme) -> tuple[Sheet, pd.DataFrame]
     rivals = review.compared_with()
     verdicts = [c for c in review.candidates if c.letter in review.measured] if rivals else []
     step = min(0.34, 5.6 / (len(lines) + len(verdicts) + 4))
-    right = {"median, us": 5.62, f"{CONFIDENCE:.0%} interval": 7.0, "over bound": 7.85, "run": 8.25}
+    right = {"median, us": 5.62, f"{100 * CONFIDENCE:g} % interval": 7.0, "over bound": 7.85, "run": 8.25}
     top = HEIGHT - 1.2
     for name, x in right.items():
         sheet.write(x, top, name, theme.muted, ha="right")
@@ -179,9 +179,9 @@ def comparison(review: Review, theme: style.Theme) -> tuple[Sheet, pd.DataFrame]
                     _verdict(sheet, x, y, mine, rivals[name])
         y -= step
     words = (
-        f"FASTER, SLOWER: the {CONFIDENCE:.0%} intervals are disjoint. SAME: they prove a difference of at most "
-        f"{TOLERANCE:.0%}. UNDECIDED: neither. Percentages: difference of the medians. Peers at their fastest recorded "
-        "tactic; cublas and triton launch without programmatic dependent launch. run: see the provenance page."
+        f"FASTER, SLOWER: the {100 * CONFIDENCE:g} % intervals are disjoint. SAME: they prove a difference of at most "
+        f"{100 * TOLERANCE:g} %. UNDECIDED: neither. Percentages: difference of the medians. Peers at their fastest "
+        "recorded tactic; cublas and triton launch without programmatic dependent launch. run: see the provenance page."
     )
     sheet.paragraph(max(y - 0.05, 0.95), words, size=style.SMALL, color=theme.muted)
     return sheet, review.comparison()
@@ -425,7 +425,7 @@ def _verdict(sheet: Sheet, x: float, y: float, row: Record, rival: Record) -> No
     word = verdict(row, rival)
     strong = word in (Verdict.FASTER, Verdict.SLOWER)
     sheet.write(x, y, word, weight="bold" if strong else "normal")
-    more = f"{row.median_us / rival.median_us - 1:+.1%}"
+    more = f"{100 * (row.median_us / rival.median_us - 1):+.1f} %"
     sheet.write(x + 1.72, y, more, sheet.theme.muted, ha="right")
 
 

@@ -109,6 +109,12 @@ class Review:
         """The number of the row's campaign on the provenance pages."""
         return [campaign.id for campaign in self.campaigns].index(row.campaign) + 1
 
+    def runs(self) -> str:
+        """One line for people: which campaigns the run numbers mean."""
+        runs = enumerate(self.campaigns, 1)
+        named = [f"run {number}: {each.gpu}, campaign {each.id}, commit {commit_of(each)}" for number, each in runs]
+        return "  |  ".join(named) or "no recorded data"
+
     def comparison(self) -> pd.DataFrame:
         """A row for each candidate, peer and bound; the last columns hold the verdict of the row against the column.
 
@@ -235,7 +241,7 @@ def design_review(
     if mode not in records.MODES:
         raise ValueError(f"mode is {mode!r}, but must be one of {', '.join(records.MODES)}")
     rows = tables.weight_rows(problem.n, problem.k, mode, device.name, data_dir)
-    proposed = suggested(problem, device, rows)
+    proposed = suggested(problem, device, rows, defaults(problem, device))
     if candidates:
         notes = dict(proposed)
         tactics = [parse(each) if isinstance(each, str) else each for each in candidates]
@@ -274,19 +280,28 @@ def parse(text: str) -> Tactic:
     return tactic_type(kernel).parse(fields)
 
 
-def suggested(problem: GemmProblem, device: Device, rows: Sequence[Record]) -> list[tuple[Tactic, str]]:
-    """Candidates worth a look, each with why, the fastest first: of each kernel the fastest recorded and the default
-    tactic, and the runner-up of all. Where nothing was recorded at this M the defaults; where no kernel runs, nothing.
+def defaults(problem: GemmProblem, device: Device) -> dict[str, Tactic]:
+    """The default tactic of each kernel that takes the problem, by its name."""
+    found = {}
+    for name, kind in KERNELS.items():
+        try:
+            found[name] = kind.default(kind.problem(problem), device)
+        except ValueError:  # no tactic is legal
+            continue
+    return found
+
+
+def suggested(
+    problem: GemmProblem, device: Device, rows: Sequence[Record], standing: Mapping[str, Tactic]
+) -> list[tuple[Tactic, str]]:
+    """Candidates worth a look, each with why, the fastest first: of each kernel the fastest recorded and the `standing`
+    tactic, its default, and the runner-up of all. Where nothing was recorded at this M the defaults.
     """
     times: dict[Tactic, float] = {}
     reasons: dict[Tactic, list[str]] = {}
-    for kind in KERNELS.values():
-        mine = kind.problem(problem)
-        try:
-            default = kind.default(mine, device)
-        except ValueError:  # no tactic is legal
-            continue
-        recorded = ranked(kind, mine, device, rows)
+    for name, default in standing.items():
+        kind = KERNELS[name]
+        recorded = ranked(kind, kind.problem(problem), device, rows)
         times |= recorded
         for tactic in list(recorded)[:1]:
             reasons[tactic] = ["fastest"]

@@ -43,7 +43,10 @@ def test_starts_with_the_suggested_of_the_recorded(explorer):
     assert candidates(explorer)[0] == f"warp-splitk:{ranked.tactic.iloc[0]}" and len(candidates(explorer)) > 1
     assert f"warp-splitk {ranked.tactic.iloc[0]}: {ranked.median_us.iloc[0]:.3f} us" in text(explorer.answer)
     assert "FASTER" in explorer.pictures[0].value and "campaign synthetic" in explorer.pictures[0].value
-    assert text(explorer.status).startswith("SYNTHETIC, not a measurement  |  recorded, chained, campaign synthetic")
+    assert "SYNTHETIC, not a measurement  |  recorded, chained, campaign synthetic" in explorer.pictures[0].value
+    assert text(explorer.status) == "run 1: SYNTHETIC, not a measurement, campaign synthetic, commit 00000000"
+    ((label, other),) = explorer.lists["ws-gemm"].options
+    assert label == f"{other}   not recorded" and explorer.lists["ws-gemm"].value == (), "its default is on offer"
     assert explorer.review == design_review(explorer.problem, explorer.gpu, data_dir=FIXTURES), "a script sees the same"
 
 

@@ -120,13 +120,14 @@ def test_a_faster_tactic_that_is_no_candidate_is_told(data):
 
 def test_the_suggested_are_the_fastest_the_default_and_the_runner_up(data):
     rows = tables.weight_rows(64, 1024, "chained", "h200", data)
-    found = review.suggested(SMALL, H200, rows)
+    found = review.suggested(SMALL, H200, rows, review.defaults(SMALL, H200))
     assert [f"{tactic.kernel}:{tactic}" for tactic, _ in found] == [B, A]
     assert found[0][1].startswith("fastest") and "runner-up" in found[1][1]
-    nothing = review.suggested(replace(SMALL, m=7), H200, rows)
+    at_7 = replace(SMALL, m=7)
+    nothing = review.suggested(at_7, H200, rows, review.defaults(at_7, H200))
     assert {tactic.kernel for tactic, _ in nothing} == {"warp-splitk", "ws-gemm"}
     assert {note for _, note in nothing} == {"default"}, "nothing was recorded at M = 7"
-    assert review.suggested(GemmProblem(8, 24, 100), H200, rows) == []
+    assert review.defaults(GemmProblem(8, 24, 100), H200) == {}
 
 
 def test_pages_say_what_was_found(small):
@@ -135,7 +136,7 @@ def test_pages_say_what_was_found(small):
     assert any(line.startswith("That is 1.507 times") for line in cover)
     assert {"10.040", "9.040", "18.040", "10.010 to 10.070", "not recorded", "bound", "6.000"} <= set(table)
     assert table.count("FASTER") == 3, "B against A, A and B against cublas"
-    assert {"-10.0%", "-44.3%", "-49.9%"} <= set(table)
+    assert {"-10.0 %", "-44.3 %", "-49.9 %"} <= set(table)
     assert any("→" in line for line in table), "cublas is beyond the edge of the chart"
     assert f"64x1024, M = 8, chained, NVIDIA H200   |   2 of {len(pages.pages(small))}" in table
 
