@@ -184,10 +184,11 @@ def bench(
     # Planned even without a GPU, so that what is wrong with the arguments is said first.
     device = gpu or devices.get("h200")
     points, left_out = plan(kernel, shapes, ms, device, tactics, modes, names, bounds, weights)
+    if not points:
+        reason = left_out[0] if left_out else "no shapes or no Ms given"
+        raise ValueError(f"Nothing to measure: {reason.removesuffix('.')}.")
     if gpu is None:
         raise ValueError("bench measures on a GPU, and no CUDA GPU is visible here.")
-    if not points:
-        raise ValueError(f"Nothing to measure: {left_out[0] if left_out else 'no shapes or no Ms given'}.")
     commit, dirty = git_commit()
     date = datetime.now(UTC)
     folder = Path(out) if out else _campaigns_dir() / f"{date:%Y-%m-%d}-{device.name}-{commit[:7]}"

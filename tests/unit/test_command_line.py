@@ -74,6 +74,7 @@ def call(capsys):
         ("bench warp-splitk --n 64 --k 512 --seconds nan", "nan seconds, but must be positive"),
         ("bench warp-splitk --n 64 --k 512 --limit 0", "The limit for a point is 0.0 seconds"),
         ("bench ws-gemm --n 560 --k 7168 --m 8 --tactics all", "'all'"),
+        ("bench ws-gemm --n 560 --k 7168 --m 8 --tactics full", "ws-gemm has 4,782 tactics for 560x7168 at M = 8"),
         ("compare nowhere nowhere", "There is no campaign 'nowhere': recorded are 20"),
         ("compare . .", "campaign.json is missing"),
         ("figure smem warp-splitk --m 8 --n 64 --k 512 --out /dev/null", "/dev/null: File exists"),
