@@ -8,6 +8,7 @@ import numpy as np
 
 RANK_SHIFT = 24
 OFFSET = (1 << RANK_SHIFT) - 1
+NEGATIVE, FAR = 254, 253  #: what an address holds as the rank of a CTA below 0, or from 253 on: both in no cluster
 LARGEST = 16  #: CTAs of a cluster, non-portable sizes included
 
 
@@ -31,5 +32,6 @@ class Clusters:
     def mapa(self, rows, addresses, rank):
         """The shared::cluster addresses of what `addresses` are in the CTAs `rank`."""
         offset = addresses & np.uint32(OFFSET)
-        there = (np.minimum(rank, np.uint32(254)) + np.uint32(1)) << np.uint32(RANK_SHIFT) | offset
+        rank = np.where(rank > FAR, np.where(rank >> np.uint32(31), np.uint32(NEGATIVE), np.uint32(FAR)), rank)
+        there = (rank + np.uint32(1)) << np.uint32(RANK_SHIFT) | offset
         return np.where(rank == self.rank[rows][:, None, None], offset, there)

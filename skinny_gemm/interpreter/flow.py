@@ -27,6 +27,7 @@ class Block:
     live_out: int = 0
     region: frozenset = field(default_factory=frozenset)  #: of a two-way branch: the blocks up to the join
     region_waits: bool = False  #: a block of the region waits
+    region_polls: bool = False  #: a loop of the region reads what another thread may write meanwhile
 
     @property
     def successors(self) -> list[int]:
@@ -105,7 +106,7 @@ def analyse(kernel: Kernel) -> Flow:
         for name in writes[i] + reads[i]:
             number.setdefault(name, len(number))
     _liveness(code, blocks, reads, writes, number)
-    _post_dominators(blocks)
+    _post_dominators(code, blocks)
     live = blocks[0].live_in if blocks else 0
     return Flow(kernel, blocks, reads, writes, number, [name for name, n in number.items() if live >> n & 1])
 
@@ -165,7 +166,7 @@ def _liveness(code, blocks, reads, writes, number):
                 block.live_in, block.live_out, changed = live, out, True
 
 
-def _post_dominators(blocks):
+def _post_dominators(code, blocks):
     # Cooper, Harvey and Kennedy's iteration, on the reversed graph.
     order, seen = [], set()
     predecessors = {EXIT: []} | {b.number: [] for b in blocks}
@@ -216,3 +217,9 @@ def _post_dominators(blocks):
                     todo += blocks[node].successors
             block.region = frozenset(region)
             block.region_waits = any(blocks[n].waits for n in region)
+            loops = any(s in region and s <= n for n in region for s in blocks[n].successors)
+            block.region_polls = loops and any(
+                ins.op[0] == "ld" and not {"volatile", "relaxed", "acquire"}.isdisjoint(ins.op)
+                for n in region
+                for ins in code[blocks[n].start : blocks[n].stop]
+            )

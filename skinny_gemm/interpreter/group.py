@@ -10,6 +10,7 @@ from .clusters import OFFSET
 from .copies import Batch, Copy, land
 from .errors import BarrierError, ClusterError, DependencyError, DivergenceError, MemoryAccessError, ReadOnlyError
 from .memory import DTYPES
+from .parser import SHARED_BASE
 from .place import SHIFT, Place
 
 
@@ -77,6 +78,17 @@ class Group(Place):
         view = self.machine.shared_view(width)
         return view.reshape(-1).take(self.rows[:, None, None] * view.shape[1] + at, mode="clip")
 
+    def check_store(self, index, rows, addresses, width, mask):
+        """Raises if a plain store overwrites a live mbarrier; inactive lanes must hold an active lane's address."""
+        for address, barrier in self.machine.mbarriers.items():
+            if address + 8 > addresses.min() and address < addresses.max() + width:
+                hit = (addresses < address + 8) & (addresses + width > address) & (barrier.expected[rows] > 0)
+                if hit.any():
+                    raise BarrierError(
+                        f"A store overwrites the mbarrier at shared address {address - SHARED_BASE}, which has not "
+                        f"been invalidated: {self.place_of(index, hit if mask is None else hit & mask)}."
+                    )
+
     def store_shared(self, index, addresses, words, mask):
         self.machine.changed()
         width, flat, data, rows = self.scatter(addresses, words, mask)
@@ -84,6 +96,7 @@ class Group(Place):
             return
         active = self.active(mask, addresses)
         self.shared_index(index, active, width)
+        self.check_store(index, self.rows[:, None, None], active, width, mask)
         if self.machine.races:
             self.machine.races.access(self, index, addresses, width, mask, True)
             self.machine.races.collide(self, index, addresses, words, mask)
@@ -112,6 +125,7 @@ class Group(Place):
             return
         width, flat, data, _ = self.scatter(addresses, words, mask)
         rows, offsets = self.cluster_index(index, lanes, width, mask)
+        self.check_store(index, rows, offsets, width, mask)
         if self.machine.races:
             self.machine.races.access(self, index, offsets, width, mask, True, rows)
             self.machine.races.collide(self, index, offsets, words, mask, rows)
@@ -324,6 +338,7 @@ class Group(Place):
             return []
         if cluster:
             rows, offsets = self.cluster_index(index, offsets, 8, mask)
+        self.check_poison(index, offsets, "the address", mask)
         shape = (len(self.rows), len(self.warps), ops.WARP)
         full = np.ones(shape, bool) if mask is None else np.broadcast_to(mask, shape)
         rows, offsets, count = (np.broadcast_to(x, shape)[full] for x in (rows, offsets, count))
@@ -348,6 +363,9 @@ class Group(Place):
         if not 1 <= count < 1 << 20:
             raise BarrierError(f"An mbarrier cannot expect {count} arrivals (1 to 1048575): {self.place_of(index)}.")
         for barrier, rows, _ in self.barriers(index, addresses, mask, create=True):
+            if (barrier.expected[rows] > 0).any():
+                raise BarrierError(f"The mbarrier at shared address {barrier.address - SHARED_BASE} is initialised "
+                                   f"again without mbarrier.inval: {self.place_of(index, mask)}.")  # fmt: skip
             barrier.init(rows, count)
         if self.machine.races:
             self.machine.races.initialised(self, index, addresses, mask)
@@ -366,6 +384,9 @@ class Group(Place):
         `cluster`: the addresses are shared::cluster ones. `scope` is that of the release.
         """
         self.machine.changed()
+        none = count == 0 if mask is None else (count == 0) & mask
+        if none.any():
+            raise BarrierError(f"An arrival counts at least 1, not 0: {self.place_of(index, none)}.")
         state, barriers = None, self.barriers(index, addresses, mask, number(count), cluster=cluster)
         self.use_barriers(index, addresses, mask, cluster)
         for barrier, rows, total in barriers:

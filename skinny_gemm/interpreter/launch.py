@@ -2,7 +2,7 @@
 
 import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -135,9 +135,7 @@ def run(
     start = time.perf_counter()
     program = program_of(compiled.ptx, compiled.entry, trace)
     memory, parameters, outputs = bind(compiled, arguments, program.flow.kernel, checks)
-    grid = tuple(int(g) for g in arguments.grid)
-    if len(grid) != 3 or min(grid) < 1:
-        raise ValueError(f"grid {arguments.grid} must be three positive integers.")
+    grid = grid_of(arguments.grid)
     ctas = np.stack(np.meshgrid(*(np.arange(g) for g in grid), indexing="ij"), -1).transpose(2, 1, 0, 3).reshape(-1, 3)
     launch = Launch(program, compiled, grid, len(FILLS) if checks else 1, memory, parameters)
     launch.trace = trace
@@ -158,14 +156,26 @@ def run(
     return Result(executed, end - begin, begin - start, len(ctas), schedule.name, checks, written, copied, trace)
 
 
+def integral(value) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def grid_of(grid) -> tuple[int, int, int]:
+    if not isinstance(grid, tuple | list) or len(grid) != 3 or not all(integral(g) and g > 0 for g in grid):
+        raise ValueError(f"grid {grid!r} must be three positive integers.")
+    return tuple(int(g) for g in grid)
+
+
 def watched(races, ctas: int, cluster: int) -> set[int]:
     """Numbers of the clusters whose shared memory is watched for races."""
     if races is True:
         return {0, ctas - 1} if cluster == 1 else {0}
-    numbers = {int(n) for n in races} if races else set()
-    if not all(0 <= n < ctas for n in numbers):
-        raise ValueError(f"races {sorted(numbers)} must be True or numbers of CTAs from 0 to {ctas - 1}.")
-    return {n // cluster for n in numbers}
+    if races is False or races is None:
+        return set()
+    numbers = list(races) if isinstance(races, Iterable) else [races]
+    if not all(integral(n) and 0 <= n < ctas for n in numbers):
+        raise ValueError(f"races {races!r} must be True or numbers of CTAs from 0 to {ctas - 1}.")
+    return {int(n) // cluster for n in numbers}
 
 
 def named_buffers(names, compiled, memory):
@@ -244,9 +254,8 @@ def bind(compiled, arguments, kernel, checks):
     for declared, spec, value in zip(kernel.parameters, compiled.parameters, arguments.values, strict=True):
         if spec.kind != "pointer":
             bits = 8 * declared.size
-            integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
-            if not integer or not -(1 << bits - 1) <= value < 1 << bits:
-                raise ValueError(f"{spec.name} is {value!r}; it must be an integer of {bits} bits.")
+            if not integral(value) or not -(1 << bits - 1) <= value < 1 << bits - 1:
+                raise ValueError(f"{spec.name} is {value!r}; it must be a signed integer of {bits} bits.")
             numbers = [int(value) & (1 << bits) - 1]
         elif value is None:
             if not spec.optional:

@@ -20,6 +20,7 @@ from .races import Races
 
 #: Bytes that uninitialised memory and registers hold: BF16 and FP32 NaN, and an ordinary number (0.75).
 FILLS = (0xFF, 0x3F)
+SPIN = 1 << 10  #: such blocks after which another group has its turn
 ENDLESS = 1 << 17  #: blocks run one after the other with no effect on shared memory: a loop that spins
 
 
@@ -108,6 +109,10 @@ class Machine:
                 f"Endless loop: {ENDLESS} blocks ran without a change of shared memory or a barrier; "
                 f"CTA {cta} warps {group.warps.tolist()} are at {ins.text!r} (PTX line {ins.line})."
             )
+
+    def spins(self) -> bool:
+        """Whether another group should have its turn: this one may wait in a loop for what that one writes."""
+        return self.idle > 0 and self.idle % SPIN == 0
 
     def barrier(self, address, create=False):
         if create and address not in self.mbarriers:
@@ -204,6 +209,14 @@ class Machine:
                 group.block = block.next if block.branch is None else block.taken
             elif not self.branch(group, block, taken):
                 return
+            if (
+                self.idle
+                and self.idle % SPIN == 0
+                and any(g.parked != self.version for g in self.groups if g is not group)
+            ):
+                self.groups.remove(group)
+                self.groups.append(group)
+                return
             if schedule.preempts():
                 return
 
@@ -221,7 +234,7 @@ class Machine:
             group.block = block.next
             return True
         warpwise = taken.shape[2] == 1 or bool((taken.any(axis=2) == taken.all(axis=2)).all())
-        if warpwise and (block.region_waits or block.join == EXIT):
+        if warpwise and (block.region_waits or block.region_polls or block.join == EXIT):
             self.split(group, taken[:, :, 0], block.taken, block.next)
             return False
         if block.region_waits:
@@ -359,6 +372,9 @@ class Machine:
         """`mbarrier.try_wait` and `test_wait`: the predicate becomes true when the phase is over."""
         d, a, phase, *_ = ins.operands
         address, phase = self.operand(group, a), self.operand(group, phase)
+        if "parity" in ins.op and (phase > 1).any():
+            group.check_poison(ins.index, phase, "the parity")
+            raise BarrierError(f"A parity is 0 or 1, not {int(phase.max())}: {group.place_of(ins.index, phase > 1)}.")
         if address.size == 1 and phase.size == 1 and "parity" in ins.op:
             barrier = group.barrier_at(ins.index, int(address[0, 0, 0]), group.slice, False)
             done = (barrier.phase[group.slice] & 1) != int(phase[0, 0, 0])

@@ -7,7 +7,7 @@ generator refuses the instruction by name.
 import re
 from functools import cache
 
-from .parser import Imm, Reg, Vector
+from .parser import Float, Imm, Reg, Vector
 
 COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "lo": "<", "ls": "<=", "hi": ">",
            "hs": ">=", "equ": "==", "neu": "!=", "ltu": "<", "leu": "<=", "gtu": ">", "geu": ">="}  # fmt: skip
@@ -147,7 +147,7 @@ class Opcodes:
 
     def op_mapa(self, ins, mods, operands):
         d, a, rank = operands
-        if mods not in (("shared::cluster", "u32"), ("u32",)):
+        if mods not in (("shared::cluster", "u32"), ("u32",)) or isinstance(rank, Float):
             raise ValueError
         self.assign(d, f"g.mapa({self.value(a, 'u32')}, {self.value(rank, 'u32')})")
 

@@ -101,7 +101,7 @@ _SHARED = re.compile(
 )
 _LABEL = re.compile(r"\s*([\w$]+)\s*:(?!:)")
 _GUARD = re.compile(r"@(!?)\s*([%\w$]+)\s+")
-_REG_DECL = re.compile(r"\.reg\s+\.(\w+)\s+(.*)", re.S)
+_REG_DECL = re.compile(r"\.reg\s+\.(pred|[a-z]+\d+)\s+(.*)", re.S)
 _REG_RANGE = re.compile(r"([%\w$]+?)<(\d+)>$")
 _OPERAND = re.compile(r"\{[^}]*\}|\[[^\]]*\]|\||[^\s,|]+")
 _PIECE = re.compile(r"[^;{}\n]*(?:\{[^{}\n;]*\}[^;{}\n]*)*;|[{}]|[^;{}\s][^;{}\n]*|\n")
@@ -118,6 +118,11 @@ def parse(text: str) -> dict[str, Kernel]:
     header = clean[: first_entry.start()] if first_entry else clean
     for match in _ENTRY.finditer(clean):
         end = _matching_brace(clean, match.end() - 1)
+        after = _ENTRY.search(clean, end)
+        between = clean[end + 1 : after.start() if after else len(clean)]
+        if between.count("}") > between.count("{"):
+            line = clean.count("\n", 0, end) + 1
+            raise PtxSyntaxError(f"A closing brace is too many: the function {match.group(1)} ends in line {line}.")
         kernels[match.group(1)] = _Function(clean, text, match, end, header).kernel()
     if not kernels:
         raise PtxSyntaxError("The PTX text holds no .entry function.")
@@ -210,7 +215,10 @@ class _Function:
                 scope.labels[label.group(1)] = len(self.raw)
                 piece = piece[label.end() :].strip()
                 label = _LABEL.match(piece)
+            ended = piece.endswith(";")
             piece = piece.rstrip("; \t\r")
+            if piece and not ended and not piece.startswith(".loc"):
+                raise PtxSyntaxError(f"Line {self.line}: no semicolon ends {piece!r}.")
             if not piece:
                 continue
             if piece[0] == ".":
@@ -223,7 +231,10 @@ class _Function:
             if piece.startswith((".pragma", ".loc", ".shared", ".extern")):
                 return
             raise PtxSyntaxError(f"Line {self.line}: the directive {piece!r} is not understood.")
-        kind, names = _REG_DECL.match(piece).groups()
+        match = _REG_DECL.match(piece)
+        if not match:
+            raise PtxSyntaxError(f"Line {self.line}: cannot read the register declaration {piece!r}.")
+        kind, names = match.groups()
         width = 1 if kind == "pred" else int(re.sub(r"\D", "", kind))
         for name in (n.strip() for n in names.split(",")):
             numbered = _REG_RANGE.match(name)

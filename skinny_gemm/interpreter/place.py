@@ -3,7 +3,7 @@
 import numpy as np
 
 from . import ops
-from .clusters import OFFSET, RANK_SHIFT
+from .clusters import FAR, NEGATIVE, OFFSET, RANK_SHIFT
 from .errors import BarrierError, MemoryAccessError, PoisonError
 from .memory import SPACING
 from .parser import SHARED_BASE
@@ -118,8 +118,10 @@ class Place:
         addresses, bad = np.broadcast_arrays(addresses, bad)
         flat = int(np.flatnonzero(bad)[0])
         address = int(addresses.reshape(-1)[flat])
+        rank = (address >> RANK_SHIFT) - 1
+        rank = {NEGATIVE: "below 0", FAR: f"{FAR} or above"}.get(rank, rank)
         raise MemoryAccessError(
-            f"Shared address {(address & OFFSET) - SHARED_BASE} of CTA rank {(address >> RANK_SHIFT) - 1}, {what}: "
+            f"Shared address {(address & OFFSET) - SHARED_BASE} of CTA rank {rank}, {what}: "
             f"{self.spot(index, addresses.shape[:3], flat)}."
         )
 

@@ -104,9 +104,9 @@ def in_order() -> InOrder:
 
 def adversarial(seed: int, subsets: int = 2) -> Adversarial:
     """A random schedule; a correct kernel gives the same bits under every seed."""
-    if not isinstance(seed, int) or seed < 0:
+    if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or seed < 0:
         raise ValueError(f"seed {seed!r} must be a non-negative integer.")
-    return Adversarial(seed, subsets)
+    return Adversarial(int(seed), subsets)
 
 
 def named(schedule) -> InOrder | Adversarial:
@@ -115,6 +115,6 @@ def named(schedule) -> InOrder | Adversarial:
         return schedule
     if schedule == "in_order":
         return InOrder()
-    if isinstance(schedule, str) and schedule.startswith("adversarial(") and schedule[12:-1].isdigit():
+    if isinstance(schedule, str) and schedule.startswith("adversarial(") and schedule[12:-1].isdecimal():
         return Adversarial(int(schedule[12:-1]))
     raise ValueError(f'schedule {schedule!r} must be "in_order" or adversarial(seed).')

@@ -166,7 +166,7 @@ def test_a_bulk_copy_is_ordered_by_its_barrier_alone():
         @%p2 cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r6+16], [%rd3], %r10, [%r5];
         V: mbarrier.try_wait.parity.shared::cta.b64 %p3, [%r5], 1; @!%p3 bra V;"""
     bulk_twice(f"{wait} ld.shared.b32 %r7, [%r5+16]; bar.warp.sync -1; {again} ld.shared.b32 %r7, [%r5+16];")
-    for bad in ("ld.shared.b32 %r7, [%r5+16];" + wait, f"st.shared.b32 [%r5+16], %r0; {wait}"):
+    for bad in ("ld.shared.b32 %r7, [%r5+16];" + wait, f"st.shared.b32 [%r5+16], %r10; {wait}"):
         with pytest.raises(interpreter.RaceError, match="Race on shared address 16 .*unfinished transfer writes"):
             bulk_twice(bad)
 
