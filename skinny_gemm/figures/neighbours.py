@@ -177,9 +177,14 @@ def draw_fields(
                 panel.lines(ends, color, linewidths=1.6)
                 panel.line([place[row.value] for row in points], [row.tbs for row in points], color, **look)
     note = Panel(fig, 0.55, 0.4, 11.6, 0.2, theme)
-    entries = [("recorded", theme.blue, _RECORDED), ("model and its 90 % error", theme.sky, MODEL)]
-    if any(row.source == "live" for row in all_rows):
-        entries.append(("measured live", theme.ink, LIVE))
+    sources = {row.source for row in all_rows}
+    known = {
+        "recorded": ("recorded", theme.blue, _RECORDED),
+        "live": ("measured live", theme.ink, LIVE),
+    }
+    entries = [entry for source, entry in known.items() if source in sources]
+    if "model" in sources:
+        entries.append((model_name(selection), theme.sky, MODEL))
     if any(row.reason for row in all_rows):
         entries.append(("not possible", theme.muted, _IMPOSSIBLE))
     if ceiling:
@@ -192,10 +197,16 @@ def draw_fields(
     return fig
 
 
-def draw_steps(table: pd.DataFrame, error: float | None, theme: style.Theme = style.LIGHT) -> Figure:
+def model_name(selection: Selection) -> str:
+    """What the model's line in a band is called: on a device without records its error is only that of others."""
+    scaled = model.is_scaled(selection.tactic.kernel, selection.mode, selection.device)
+    return "scaled model, others' error" if scaled else "model and its 90 % error"
+
+
+def draw_steps(table: pd.DataFrame, error: str, theme: style.Theme = style.LIGHT) -> Figure:
     """What one step of each slider does to the time, from `steps`: a bar per step, filled from records, else outlined.
 
-    `error` is the model's, of a time.
+    `error` says in words how far off the model is.
     """
     rows = list(table.itertuples(index=False))
     height = 3.3  # whatever the number of rows, so that nothing below moves when a slider does
@@ -232,9 +243,7 @@ def draw_steps(table: pd.DataFrame, error: float | None, theme: style.Theme = st
     for i, text, color in said:
         panel.labels([(widest, i + 0.5)], [text], color, ha="left", offset=(10, 0))
     panel.lines([[(0, 0), (0, len(rows))]], theme.ink, linewidths=0.9)
-    foot = "filled: both ends recorded" + (
-        f"; outlined: model, a time of which is off by up to {100 * error:.0f} % in 90 % of cases" if error else ""
-    )
+    foot = "filled: both ends recorded" + (f"; outlined: model, {error}" if error else "")
     panel.note(0, 0, foot, theme.muted, ha="left", va="top", offset=(-175, -36))
     return fig
 

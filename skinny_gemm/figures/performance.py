@@ -43,11 +43,12 @@ def bandwidth(
     theme: style.Theme = style.LIGHT,
     title: str = "bandwidth, TB/s",
     curve: pd.DataFrame | None = None,
+    curve_name: str = "model",
 ) -> Figure:
     """Bandwidth against M: all tactics of `kernel` faint, `tactic` bold, the best envelope, peers at best, ceilings.
 
     `table` from `measured`; `ceilings` label to TB/s; `missing` is written large where nothing was measured. `curve` is
-    the model's of `tactic`: rows of m, tbs, low_tbs, high_tbs.
+    the model's of `tactic`, named `curve_name`: rows of m, tbs, low_tbs, high_tbs.
     """
     rows = _rows(table)
     recorded, live = _of(rows, [kernel]), [row for row in rows if row.live]
@@ -74,8 +75,7 @@ def bandwidth(
     if modelled:
         points = np.array([(np.log2(row.m), row.tbs, row.low_tbs, row.high_tbs) for row in modelled])
         draw_model(panel, [points], theme)
-        error = 1 - points[-1, 2] / points[-1, 1]
-        ends.append((*points[-1, :2], f"model, 90 % ±{100 * error:.0f} %", theme.sky))
+        ends.append((*points[-1, :2], curve_name, theme.sky))
     context = [_points(group, "tbs") for group in _groups(recorded, "tactic").values()]
     panel.lines([line for line in context if len(line) > 1], theme.faint, linewidths=0.8)
     if context:

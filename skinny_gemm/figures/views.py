@@ -117,7 +117,7 @@ class TacticView:
         missing = "" if ours else f"no recorded data: {self.kernel}, {p.n}x{p.k}"
         arguments = self.table, self.kernel, self._rivals(), str(self.tactic), p.m, self.limits(), missing
         title = "bytes over exposed time, TB/s" if self.mode == "exposed" else "bandwidth, TB/s"
-        return performance.bandwidth(*arguments, title=title, curve=self.curve)
+        return performance.bandwidth(*arguments, title=title, curve=self.curve, curve_name=self._curve_name())
 
     def roofline(self) -> Figure:
         """Roofline, the problem's intensity marked."""
@@ -131,7 +131,10 @@ class TacticView:
 
     def sensitivity(self) -> Figure:
         """What one step of each slider does to the time; the tactic must be legal."""
-        error = model.fit_of(self.kernel, self.mode).held_out_p90_error if self.curve is not None else None
+        error = ""
+        if self.curve is not None:
+            fit = model.fit_of(self.kernel, self.mode)
+            error = f"90 % of whose times were within {100 * fit.held_out_p90_error:.0f} % on {self._fitted_on()}"
         return neighbours.draw_steps(self.steps, error)
 
     def figures(self) -> dict[str, tuple[Figure, pd.DataFrame, dict]]:
@@ -171,7 +174,7 @@ class TacticView:
         facts = self._facts() | dict(launches=self.mode, live_points=live or None)
         if "model" in sources:
             facts["model"] = model.fit_of(self.kernel, self.mode).describe()
-            if model.is_scaled(self.kernel, self.mode, self.device):
+            if self._scaled():
                 facts["model"] += f"; scaled to {self.device.title}"
         campaign = self.campaign if "recorded" in sources else None
         if campaign is None:
@@ -204,9 +207,22 @@ class TacticView:
         if self.curve is None:
             return ""
         fit = model.fit_of(self.kernel, self.mode)
-        scaled = f", scaled from {', '.join(devices.get(name).title for name in fit.devices)} by the ceilings"
-        scaled = scaled if model.is_scaled(self.kernel, self.mode, self.device) else ""
-        return f"  |  dotted: model{scaled}, {fit.describe()}"
+        scaled = f", scaled from {self._fitted_on()} by the ceilings and there" if self._scaled() else ","
+        return f"  |  dotted: model{scaled} {fit.describe()}"
+
+    def _scaled(self) -> bool:
+        """Whether the model was fitted on other devices only."""
+        return model.is_scaled(self.kernel, self.mode, self.device)
+
+    def _fitted_on(self) -> str:
+        """The devices that the model was fitted on."""
+        return ", ".join(devices.get(name).title for name in model.fit_of(self.kernel, self.mode).devices)
+
+    def _curve_name(self) -> str:
+        """What the model's curve is called, with its error where that is known: on devices of the fit."""
+        if self.curve is None or self._scaled():
+            return "scaled model"
+        return f"model, 90 % ±{100 * model.fit_of(self.kernel, self.mode).held_out_p90_error:.0f} %"
 
     def _possible(self) -> bool:
         """Whether some tactic takes the weight, be it for one token."""
