@@ -28,6 +28,8 @@ from skinny_gemm.bench import records, tables
 from skinny_gemm.bench.records import Campaign, CampaignWriter, Point
 from skinny_gemm.bench.statistics import verdict
 from skinny_gemm.figures import export, pack, pages, review, style
+from skinny_gemm.figures.panel import Labels, Panel
+from skinny_gemm.figures.performance import end_labels
 from skinny_gemm.figures.review import design_review
 from skinny_gemm.problem import GemmProblem
 from tests.figures.reading import texts
@@ -325,3 +327,17 @@ def test_campaigns_are_numbered_the_first_candidates_first(small):
     assert [campaign.id for campaign in mixed.campaigns] == ["2026-01-01-test", "2026-02-02-test"]
     assert mixed.run_of(mixed.peers["cublas"]) == 2 and mixed.run_of(mixed.measured["A"]) == 1
     assert records.PEERS[0] in mixed.peers and len(page(mixed, "provenance").data) == 2
+
+
+@pytest.mark.parametrize("values", [[1.53, 1.46, 1.37, 1.36, 1.33, 1.27], [1, 1, 1, 1], [3, 2, 1], [1.0, 1.01, 5.0]])
+def test_labels_of_line_ends_never_overlap(values):
+    fig = style.figure(11, 8)
+    panel = Panel(fig, 1, 1, 7, 5.75, style.LIGHT, x=(0, 1), y=(0, 5))
+    end_labels(panel, [(1, y, str(i), "#000000") for i, y in enumerate(values)])
+    labels = [artist for artist in fig.artists if isinstance(artist, Labels)]
+    at = np.array([label.points[0][1] for label in labels])
+    gaps = np.diff(at) / 5 * 5.75
+    assert (gaps > 0.16).all(), "inches"
+    assert [label.texts[0] for label in labels] == [str(i) for i in np.argsort(values, kind="stable")]
+    if np.diff(sorted(values)).min() > 0.5:
+        np.testing.assert_allclose(at, sorted(values), err_msg="what does not touch stays")
