@@ -63,7 +63,8 @@ def neighbours(selection: Selection) -> pd.DataFrame:
     """
     kind, wanted, rows = selection.tactic.kernel, [], []
     measured: dict[tuple[str, int], list] = {}
-    for row in selection.table[selection.table.kernel == kind].itertuples(index=False):
+    mine = selection.table.m.isin(selection.choices[M]) & (selection.table.kernel == kind)
+    for row in selection.table[mine].itertuples(index=False):
         measured.setdefault((row.tactic, row.m), []).append(row)
     modelled = model.why_not(kind, selection.mode, selection.device) is None
     for control, values in selection.choices.items():

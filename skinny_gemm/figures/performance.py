@@ -5,6 +5,7 @@ for a point measured on this machine, just now). Live points are hollow, recorde
 The model's curve of the selected tactic is dotted, with its error as a band, and says that it is a model's.
 """
 
+import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -77,9 +78,12 @@ def bandwidth(
         draw_model(panel, [points], theme)
         ends.append((*points[-1, :2], curve_name, theme.sky))
     context = [_points(group, "tbs") for group in _groups(recorded, "tactic").values()]
-    panel.lines([line for line in context if len(line) > 1], theme.faint, linewidths=0.8)
-    if context:
-        panel.line(*np.concatenate(context).T, theme.faint, linestyle="", marker=".", markersize=3)
+    if context:  # thousands of points in a full sweep: one path each, where markers would be an element of the SVG each
+        gaps = [np.concatenate([line, [(np.nan, np.nan)]]) for line in context]
+        panel.line(*np.concatenate(gaps).T, theme.faint, linewidth=0.8)
+        side = 0.035 * np.array([(panel.x[1] - panel.x[0]) / panel.width, (panel.y[1] - panel.y[0]) / panel.height])
+        points = np.concatenate(context)
+        panel.boxes(np.hstack([points - side / 2, np.broadcast_to(side, points.shape)]), theme.faint, zorder=2)
 
     def series(group, name, color, **look):
         points = _points(group, "tbs")
@@ -192,8 +196,19 @@ def _peer_look(i: int) -> dict:
 
 
 def _rows(table: pd.DataFrame) -> list:
-    """The rows as tuples: a step of a slider has no time for table arithmetic."""
-    return list(table[_PLOTTED].itertuples(index=False))
+    """The rows as tuples: a step of a slider has no time for table arithmetic, nor to walk through the same rows again.
+
+    The latest table's are kept; nobody changes a table that was drawn.
+    """
+    global _walked
+    known, rows = _walked
+    if known() is not table:
+        rows = list(table[_PLOTTED].itertuples(index=False))
+        _walked = weakref.ref(table), rows
+    return rows
+
+
+_walked = (lambda: None, [])  #: the latest table, and its rows
 
 
 def _of(rows: Iterable, kernels: Sequence[str]) -> list:
