@@ -5,7 +5,7 @@ pack.write(review, Path("build/review"))
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -90,7 +90,7 @@ class Review:
     def table(self) -> pd.DataFrame:
         """What the charts plot: records of the candidates' kernels, the peers and the bounds, at every M."""
         shown = {*PEERS, *BOUNDS, *(candidate.kernel for candidate in self.candidates)}
-        frame = pd.DataFrame([asdict(row) for row in self.rows if row.kernel in shown], columns=records.COLUMNS)
+        frame = pd.DataFrame([vars(row) for row in self.rows if row.kernel in shown], columns=records.COLUMNS)
         return performance.measured(frame.assign(live=False), self.problem.n, self.problem.k)
 
     @cached_property

@@ -196,16 +196,7 @@ class WsGemmTactic(Tactic):
         """
         if reason := cls.unsupported(problem, device):
             raise ValueError(reason)
-        # Groups of half of the tokens, so that one half settles while the other is multiplied.
-        tokens = MMA_N << max(0, (layout.token_tiles(problem.m) - 1).bit_length() - 1)
-        for tg in (tokens, 0, None):  # None: whatever there is
-            tactics = [
-                cls(*cut, staged[0], *tg_ch)
-                for cut in _searched(problem)
-                for *tg_ch, staged in _runs(cls, problem, device, *cut, tg)
-            ]
-            if tactics:
-                return min(tactics, key=lambda tactic: tactic._preference(problem))
+        return _heuristic(cls, layout.token_tiles(problem.m), problem.n, problem.k, device)
 
     def _preference(self, problem: GemmProblem) -> tuple:
         """Smaller is better: what the fastest tactics on H200 have in common, the strongest first.
@@ -276,6 +267,21 @@ def _enumerate(cls: type[WsGemmTactic], tiles: int, n: int, k: int, device: Devi
         for staged in sorted({staged for *_, allowed in runs for staged in allowed}):
             legal += [cls(*cut, staged, tg, ch) for tg, ch, allowed in runs if staged in allowed]
     return tuple(legal)
+
+
+@lru_cache(maxsize=256)
+def _heuristic(cls: type[WsGemmTactic], tiles: int, n: int, k: int, device: Device) -> WsGemmTactic:
+    problem = GemmProblem(MMA_N * tiles, n, k)
+    # Groups of half of the tokens, so that one half settles while the other is multiplied.
+    tokens = MMA_N << max(0, (tiles - 1).bit_length() - 1)
+    for tg in (tokens, 0, None):  # None: whatever there is
+        tactics = [
+            cls(*cut, staged[0], *tg_ch)
+            for cut in _searched(problem)
+            for *tg_ch, staged in _runs(cls, problem, device, *cut, tg)
+        ]
+        if tactics:
+            return min(tactics, key=lambda tactic: tactic._preference(problem))
 
 
 @lru_cache(maxsize=256)
