@@ -28,6 +28,7 @@ class WeightStationaryExplorer(Explorer):
         self.cta = slider("CTA", 0, 7, 1, "200px")
         self.warp = slider("warp", 0, 15, 2, "200px")
         self.permutation, self.placement = Picture(), Picture()
+        self._fragments = figures.fragment_table()  # the same for every lane and block
         self.verdict, self.source = widgets.HTML(), widgets.HTML()
         rows = [
             (self.lane, self.block, self.cta, self.warp),
@@ -76,7 +77,7 @@ class WeightStationaryExplorer(Explorer):
         facts = dict(tactic=str(t), k=self.k.value, cta=self.cta.value, warp=self.warp.value)
         return {
             f"k-permutation-lane{lane}-k{column}": (
-                self._permutation(), figures.fragment_table(), self._facts(lane=lane, column=column)
+                self._permutation(), self._fragments, self._facts(lane=lane, column=column)
             ),
             f"weight-placement-{cut}": (self._placement(), self.table(), self._facts(**facts)),
         }  # fmt: skip
@@ -85,7 +86,7 @@ class WeightStationaryExplorer(Explorer):
         return provenance("model", kernel=WsGemmTactic.kernel, **more)
 
     def _permutation(self):
-        return figures.permutation_view(figures.fragment_table(), self.lane.value, self.column)
+        return figures.permutation_view(self._fragments, self.lane.value, self.column)
 
     def _placement(self):
         return figures.placement_view(self.table(), self.cta.value, self.warp.value)
