@@ -61,7 +61,7 @@ def coarse(kernel: str, problem: GemmProblem, device: Device) -> list[Tactic]:
 
 
 def _warp_splitk(start: WarpSplitKTactic, problem: GemmProblem, device: Device) -> list[WarpSplitKTactic]:
-    """About a dozen tactics around the heuristic one.
+    """About a dozen tactics around the heuristic one, for the widest token tile two dozen.
 
     - Stages decide the bytes in flight, the strongest lever: six depths from 2 to 16 with the start's output tile.
     - The other output tile trades CTAs against reads of x; its best depth differs: shallow, middle and deepest ring.
@@ -69,8 +69,10 @@ def _warp_splitk(start: WarpSplitKTactic, problem: GemmProblem, device: Device) 
     - Half the token tile doubles the CTAs and is only worth it where the grid is small: two depths. A token tile beyond
       M multiplies rows that do not exist and is left out; below half of M it reads the weights more than twice.
     - The other number of activation loaders matters little: once, at the start.
-    - Left out: depths in between, since time follows depth smoothly, and two changes at once, since what one lever
-      gains hardly depends on the others. A full sweep tells what that costs, see `pruning`.
+    - With 32 tokens to a tile time does not follow depth smoothly (2112x7168, M = 32: 9.31, 8.91 and 9.43 us with 6, 7
+      and 8 stages of 256; the few depths above cost 5 %): every depth of both K tiles.
+    - Left out: other depths in between, since time follows depth smoothly, and two changes at once, since what one
+      lever gains hardly depends on the others. A full sweep tells what that costs, see `pruning`.
     """
     other = {"output_tile": {16: 32, 32: 16}, "k_tile": {128: 256, 256: 128}, "b_loader_warps": {1: 2, 2: 1}}
 
@@ -89,10 +91,11 @@ def _warp_splitk(start: WarpSplitKTactic, problem: GemmProblem, device: Device) 
     covering = next((tile for tile in TOKEN_TILES if tile >= problem.m), TOKEN_TILES[-1])
     tokens = {covering, max(covering // 2, TOKEN_TILES[0])} - {start.token_tile}
     same_bytes = start.stages * start.k_tile // flipped("k_tile").k_tile
+    every = range(1, MAX_STAGES + 1) if start.token_tile == TOKEN_TILES[-1] else ()
     return [
-        *at(start, STAGES),
+        *at(start, (*STAGES, *every)),
         *at(flipped("output_tile"), (4, 8, MAX_STAGES)),
-        *at(flipped("k_tile"), (same_bytes, MAX_STAGES)),
+        *at(flipped("k_tile"), (same_bytes, MAX_STAGES, *every)),
         *(tactic for tile in sorted(tokens) for tactic in at(replace(start, token_tile=tile), (4, MAX_STAGES))),
         *at(flipped("b_loader_warps"), (start.stages,)),
     ]
