@@ -320,7 +320,8 @@ def _wrong(row: Record) -> str | None:
     for name, minimum in least.items():
         if getattr(row, name) < minimum:
             return f"{name} is {getattr(row, name)}, but must be at least {minimum}."
-    if not 0 < row.low_us <= row.median_us <= row.high_us < math.inf:
+    least_us = -math.inf if row.mode == "exposed" else 0  # the interval of a difference may reach below zero
+    if not (least_us < row.low_us <= row.median_us <= row.high_us < math.inf and row.median_us > 0):
         times = f"{row.low_us}, {row.median_us}, {row.high_us}"
         return f"low_us, median_us, high_us are {times}, but must be positive and ascend."
     if not (row.relative_error >= 0 or row.kernel in BOUNDS):

@@ -1,15 +1,17 @@
 """A campaign in one table of text: `python -m skinny_gemm.bench.summary data/campaigns/<id>`. Needs no pandas.
 
 With `--pruning` before the folder: what the coarse grid of tactics costs, by a campaign of full sweeps.
+`--standing h200` instead: our best against the peers' best, over all records of a device.
 """
 
 import sys
 from collections.abc import Iterable
 from itertools import product
 from pathlib import Path
+from statistics import median
 
 from .. import device as devices
-from . import pruning
+from . import pruning, records, tables
 from .records import BOUNDS, MODES, PEERS, Record, read_campaign
 from .statistics import verdict
 
@@ -42,6 +44,36 @@ def lines(rows: Iterable[Record]) -> list[str]:
     return table
 
 
+def standing(rows: Iterable[Record]) -> list[str]:
+    """For each M, chained and cold: over all weights with records of ours and of a peer, how they compare.
+
+    `rows` are of one device. Then a line for every problem in which a peer is faster.
+    """
+    weights: dict[tuple[int, int], list[Record]] = {}
+    for row in tables.newest(row for row in rows if (row.mode, row.weights) == ("chained", "cold")):
+        weights.setdefault((row.n, row.k), []).append(row)
+    problems: dict[int, list[tuple[float, float]]] = {}
+    behind = []
+    for (n, k), here in weights.items():
+        bound = tables.bound_of(here)
+        for m in sorted({row.m for row in here if row.m and row.kernel not in BOUNDS}):
+            ours = _best(row for row in here if row.m == m and row.kernel not in PEERS + BOUNDS)
+            peer = _best(row for row in here if row.m == m and row.kernel in PEERS)
+            if not (ours and peer and bound):
+                continue
+            problems.setdefault(m, []).append((peer.median_us / ours.median_us, ours.median_us / bound))
+            if peer.median_us < ours.median_us:
+                times = f"{ours.median_us:.2f} against {peer.median_us:.2f} us of {peer.kernel}"
+                behind.append(f"{n}x{k} M={m}: {times}, {verdict(ours, peer)}")
+    text = [f"{'M':>3} {'weights':>7}  peer over ours: {'median':>6} {'least':>6}  ours over bound: {'median':>6}"]
+    for m, ratios in sorted(problems.items()):
+        peers, bounds = zip(*ratios, strict=True)
+        middle = f"{median(peers):6.2f} {min(peers):6.3f}"
+        text.append(f"{m:3} {len(ratios):7}  {'':15} {middle}  {'':16} {median(bounds):6.3f}")
+    total = sum(map(len, problems.values()))
+    return [*text, f"{total - len(behind)} of {total} problems: no recorded peer has a lower median", *behind]
+
+
 def _best(rows: Iterable[Record]) -> Record | None:
     return min(rows, key=lambda row: row.median_us, default=None)
 
@@ -65,11 +97,19 @@ def show_pruning(folder: str) -> None:
     print("\n".join(pruning.lines(pruning.costs(rows, devices.get(campaign.device), failed))))
 
 
+def show_standing(device: str) -> None:
+    """Prints `standing` of all records of a device of the catalogue."""
+    name = devices.get(device).name
+    print("\n".join(standing(row for row in records.rows() if row.device == name)))
+
+
+SHOW = {"": main, "--pruning": show_pruning, "--standing": show_standing}
+
 if __name__ == "__main__":
-    *flags, folder = sys.argv[1:] or [""]
-    if flags not in ([], ["--pruning"]) or not folder:
-        sys.exit("usage: python -m skinny_gemm.bench.summary [--pruning] CAMPAIGN_FOLDER")
+    *flags, subject = sys.argv[1:] or [""]
+    if len(flags) > 1 or not subject or (show := SHOW.get("".join(flags))) is None:
+        sys.exit("usage: python -m skinny_gemm.bench.summary [--pruning] CAMPAIGN_FOLDER | --standing DEVICE")
     try:
-        (show_pruning if flags else main)(folder)
+        show(subject)
     except (ValueError, OSError) as error:
         sys.exit(f"error: {error}")

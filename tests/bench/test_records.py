@@ -214,6 +214,18 @@ def test_an_exposed_row_states_the_difference_of_two_medians(tmp_path):
         writer.add(dataclasses.replace(point, m=1), [*alone, *both], 0.001, 1000)
 
 
+def test_the_interval_of_an_exposed_row_may_reach_below_zero_but_of_no_other(tmp_path):
+    writer = CampaignWriter(tmp_path / "campaigns" / "c1", campaign())
+    noisy, alone = [3.0 + (i % 7) for i in range(25)], [2.9 + (i % 7) for i in range(25)]
+    row = writer.add(dataclasses.replace(POINT, mode="exposed"), [*noisy, *alone], 0.001, 1000)
+    assert row.low_us < 0 < row.median_us
+    writer.save()
+    (read,) = records.rows(tmp_path)
+    assert read.low_us == row.low_us
+    with pytest.raises(ValueError, match="must be positive and ascend"):
+        writer.add(POINT, [*[-1.0] * 12, *[2.0] * 13], 0.001, 1000)
+
+
 def test_a_broken_campaign_is_named_and_costs_the_others_nothing(tmp_path):
     write(tmp_path, "c0", points=[POINT])
     path = write(tmp_path, "c1", points=[POINT]) / "records.csv"

@@ -38,3 +38,19 @@ def test_main_says_what_failed(capsys):
     summary.main(str(FOLDER))
     out = capsys.readouterr().out
     assert "SYNTHETIC" in out and "failed:" in out and "made up" in out and "hbm_read_tbs" in out
+
+
+def test_the_standing_counts_every_problem_and_names_those_in_which_a_peer_is_ahead():
+    rows = records.read_rows(FOLDER / "records.csv")
+    ms = {row.m for row in rows if row.kernel == "warp-splitk" and row.mode == "chained"}
+    *table, verdict = summary.standing(rows)
+    total = sum(int(line.split()[1]) for line in table[1:])
+    assert {int(line.split()[0]) for line in table[1:]} == ms
+    assert verdict == f"{total} of {total} problems: no recorded peer has a lower median"
+    slowed = [
+        replace(row, median_us=9 * row.median_us, low_us=9 * row.low_us, high_us=9 * row.high_us)
+        if (row.kernel, row.n, row.k, row.m) == ("warp-splitk", 7168, 1536, 8) else row
+        for row in rows
+    ]  # fmt: skip
+    *_, verdict, behind = summary.standing(slowed)
+    assert verdict.startswith(f"{total - 1} of {total} ") and "M=8" in behind and behind.endswith("SLOWER")
