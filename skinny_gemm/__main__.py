@@ -525,7 +525,7 @@ def _run(arguments: list[str] | None) -> int:
             message += f" Known are {', '.join(cli.commands)}."
     except OSError as error:
         message = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-    except (ValueError, MemoryError) as error:
+    except (ValueError, MemoryError, OverflowError) as error:
         message = str(error)
     except (KeyboardInterrupt, click.Abort):
         print("interrupted", file=sys.stderr)

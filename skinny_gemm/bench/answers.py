@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from . import records
 from .records import BOUNDS, MODES, PEERS, Record
 from .statistics import Verdict, verdict
 from .tables import Best, best, weight_rows
@@ -31,6 +32,7 @@ def answer(
     here = [row for row in rows if row.m == m]
     mine = [row for row in here if row.kernel not in PEERS + BOUNDS and kernel in (None, row.kernel)]
     chosen = next(row for row in mine if (row.kernel, row.tactic) == (found.kernel, found.tactic))
+    campaign = records.campaigns(data_dir)[found.campaign]
     sentences = (
         f"For {n}x{k} at M = {m} on {device}, {mode} launches and cold weights, take {found.kernel} {found.tactic}: "
         f"{time_of(chosen)}.",
@@ -38,8 +40,9 @@ def answer(
         how_sure(chosen, (row for row in mine if row is not chosen)),
         f"Of the peers' best, it is {against(chosen, best_peers(here))}." if found.peers else "No peer is recorded.",
         f"Campaign {found.campaign}, commit {found.commit[:8]}.",
+        "The SM clock had dropped when it was measured: measure again." if records.is_slow(chosen, campaign) else "",
     )
-    return found, " ".join(sentences)
+    return found, " ".join(sentence for sentence in sentences if sentence)
 
 
 def best_peers(rows: Iterable[Record]) -> dict[str, Record]:

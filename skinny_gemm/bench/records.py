@@ -26,16 +26,19 @@ import warnings
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, get_origin
 
+from ..tactics import KERNELS
+from . import clocks
 from .statistics import MINIMUM_SAMPLES, Interval, difference_interval, median_interval
 
 PEERS = ("cublas", "triton", "flashinfer")
 BOUNDS = ("stream", "dependency-floor")
 MODES = ("isolated", "chained", "exposed")
 WEIGHTS = ("cold", "warm")
+MOST = 2**53  #: integers from there on are not all exact in a plot
 
 
 @dataclass(frozen=True)
@@ -104,6 +107,13 @@ class Campaign:
     failures: Sequence[Mapping[str, Any]] = ()  #: points that could not be measured, each with its `reason` in words
     complete: bool = False  #: False while it runs, and after an interrupt
     board: str = ""  #: UUID of the GPU, of several after a resume on another one; "" if unknown. Boards differ by 2 %
+
+    @cached_property
+    def slow(self) -> frozenset[tuple[int, int, int]]:
+        """The (n, k, m) in whose measuring the SM clock was seen dropped; a bound has m = 0. See `clocks.DROP`."""
+        busy = [s for s in self.clocks.get("samples", ()) if s.get("when") == "during" and "n" in s]
+        least = clocks.DROP * max((s["sm_mhz"] for s in busy), default=0)
+        return frozenset((s["n"], s["k"], s["m"]) for s in busy if s["sm_mhz"] < least)
 
 
 def interval_of(mode: str, samples_us: Sequence[float]) -> Interval:
@@ -205,9 +215,17 @@ class BrokenCampaign(UserWarning):
 def rows(data_dir: str | Path | None = None) -> list[Record]:
     """All records, oldest campaign first; needs no pandas.
 
-    `data_dir` holds `campaigns/` (the repository's data/ by default). A broken campaign is left out with a warning.
+    Whoever takes the newest record of a point takes the last one. Those measured at a dropped SM clock therefore come
+    before all others: they count where there is no other. `data_dir` holds `campaigns/` (the repository's data/ by
+    default). A broken campaign is left out with a warning.
     """
-    return [row for _, rows in _readable(data_dir) for row in rows]
+    found = [(is_slow(row, campaign), row) for campaign, rows in _readable(data_dir) for row in rows]
+    return [row for _, row in sorted(found, key=lambda pair: not pair[0])]
+
+
+def is_slow(row: Record, campaign: Campaign) -> bool:
+    """Whether `row` was measured while the SM clock had dropped."""
+    return (row.n, row.k, row.m) in campaign.slow
 
 
 def load(data_dir: str | Path | None = None):
@@ -260,7 +278,7 @@ def load_campaign(folder: Path) -> Campaign:
         campaign = Campaign(**{**content, "failures": tuple(content["failures"])})
     except FileNotFoundError:
         raise ValueError(f"{path} is missing.") from None
-    except (json.JSONDecodeError, UnicodeDecodeError, TypeError, KeyError) as error:
+    except (json.JSONDecodeError, UnicodeDecodeError, TypeError, KeyError, RecursionError) as error:
         raise ValueError(f"{path}: {type(error).__name__} {error}.") from error
     if reason := _wrong_campaign(campaign):
         raise ValueError(f"{path}: {reason}")
@@ -318,8 +336,10 @@ def _wrong(row: Record) -> str | None:
             return f"{name} is {getattr(row, name)!r}, but must be one of {', '.join(allowed)}."
     least = {"n": 1, "k": 1, "m": 0 if row.kernel in BOUNDS else 1, "samples": MINIMUM_SAMPLES, "bytes": 1}
     for name, minimum in least.items():
-        if getattr(row, name) < minimum:
-            return f"{name} is {getattr(row, name)}, but must be at least {minimum}."
+        if not minimum <= getattr(row, name) < MOST:
+            return f"{name} is {getattr(row, name)}, but must be at least {minimum} and below 2^53."
+    if row.kernel not in (*KERNELS, *PEERS, *BOUNDS):
+        return f"kernel is {row.kernel!r}, but must be one of {', '.join((*KERNELS, *PEERS, *BOUNDS))}."
     least_us = -math.inf if row.mode == "exposed" else 0  # the interval of a difference may reach below zero
     if not (least_us < row.low_us <= row.median_us <= row.high_us < math.inf and row.median_us > 0):
         times = f"{row.low_us}, {row.median_us}, {row.high_us}"
@@ -338,6 +358,15 @@ def _wrong_campaign(campaign: Campaign) -> str | None:
     for name, value in campaign.ceilings.items():
         if not isinstance(value, int | float):
             return f"ceiling {name} is {value!r}, but must be a number."
+    try:
+        for failure in campaign.failures:
+            _failed_point(failure)
+    except (TypeError, KeyError):
+        return f"failure {failure!r} does not name a point."
+    try:
+        _ = campaign.slow
+    except (TypeError, KeyError, AttributeError):
+        return "the samples of clocks are not such as this program writes."
     return None
 
 

@@ -15,6 +15,8 @@ from . import pruning, records, tables
 from .records import BOUNDS, MODES, PEERS, Record, read_campaign
 from .statistics import verdict
 
+NOISE = 0.04  #: two campaigns on two boards differ by less
+
 
 def lines(rows: Iterable[Record]) -> list[str]:
     """One line for each (N, K, M, mode, kernel of ours): its best tactic, the streaming bound, every peer's best.
@@ -70,8 +72,12 @@ def standing(rows: Iterable[Record]) -> list[str]:
         peers, bounds = zip(*ratios, strict=True)
         middle = f"{median(peers):6.2f} {min(peers):6.3f}"
         text.append(f"{m:3} {len(ratios):7}  {'':15} {middle}  {'':16} {median(bounds):6.3f}")
-    total = sum(map(len, problems.values()))
-    return [*text, f"{total - len(behind)} of {total} problems: no recorded peer has a lower median", *behind]
+    ahead = [peer for ratios in problems.values() for peer, _ in ratios]
+    text.append(
+        f"{len(ahead) - len(behind)} of {len(ahead)} problems: no recorded peer has a lower median; in "
+        f"{sum(ratio > 1 + NOISE for ratio in ahead)} ours is more than {NOISE:.0%} faster"
+    )
+    return [*text, *behind]
 
 
 def _best(rows: Iterable[Record]) -> Record | None:
@@ -107,7 +113,7 @@ SHOW = {"": main, "--pruning": show_pruning, "--standing": show_standing}
 
 if __name__ == "__main__":
     *flags, subject = sys.argv[1:] or [""]
-    if len(flags) > 1 or not subject or (show := SHOW.get("".join(flags))) is None:
+    if len(flags) > 1 or not subject or subject in SHOW or (show := SHOW.get("".join(flags))) is None:
         sys.exit("usage: python -m skinny_gemm.bench.summary [--pruning] CAMPAIGN_FOLDER | --standing DEVICE")
     try:
         show(subject)

@@ -99,6 +99,8 @@ def defaults(data_dir: str | Path | None = None) -> str:
     """
     for sentence in records.problems(data_dir).values():
         raise ValueError(sentence)
+    if not records.rows(data_dir):
+        raise ValueError("There is no record to choose from: nothing was written.")
     fastest: dict[tuple, Record] = {}
     for row in newest(records.rows(data_dir)):
         if row.kernel in PEERS + BOUNDS or (row.mode, row.weights) != ("chained", "cold"):

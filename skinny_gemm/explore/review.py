@@ -76,7 +76,13 @@ class ReviewExplorer(ProblemControls):
 
     def draw(self) -> None:
         self._offer()
-        review = self.review
+        try:
+            review = self.review
+        except ValueError:  # what was on screen answers another question
+            self.answer.value = self.status.value = ""
+            for picture in self.pictures:
+                picture.hide()
+            raise
         facts, key = review.provenance(), (review.candidates, review.problem, review.mode, review.device.name)
         sheets = [sheet for sheet, _ in _PAGES[self.page.value](review, style.LIGHT)]
         for picture, sheet in zip(self.pictures, sheets, strict=False):

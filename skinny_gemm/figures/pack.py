@@ -54,6 +54,7 @@ def write(review: Review, folder: str | os.PathLike, report: Callable[[float], N
         for path in fresh.rglob("*"):
             path.chmod(0o755 if path.is_dir() or path == script else 0o644)
         fresh.chmod(0o755)
+        check(target)  # again: seconds have passed
         _swap(fresh, target)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
@@ -68,23 +69,30 @@ def files(folder: Path) -> list[Path]:
 
 
 def check(folder: Path) -> None:
-    """ValueError unless `folder` is absent, empty, or holds the files of an earlier pack and nothing else."""
+    """ValueError unless `folder` is absent, empty, or holds an earlier pack as it was written and nothing else."""
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder} is a file, but the pack is a folder: choose another name.")
     if not folder.exists() or not any(folder.iterdir()):
         return
     try:
         earlier = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        ours = {MANIFEST, *earlier["files"]} if earlier["kind"] == KIND else set()
+        ours = dict(earlier["files"]) if earlier["kind"] == KIND else {}
     except (OSError, ValueError, KeyError, TypeError):
-        ours = set()
+        ours = {}
     if not ours:
         raise ValueError(f"{folder} is not empty and holds no review pack: nothing was written, choose another folder.")
-    found = {str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir()}
-    if strange := sorted(found - ours):
-        raise ValueError(
-            f"{folder} holds {strange[0]}, which no review pack wrote: nothing was written, choose another folder."
-        )
+    for path in sorted(folder.rglob("*")):
+        name = str(path.relative_to(folder))
+        if name == MANIFEST or (path.is_dir() and not path.is_symlink()):
+            continue
+        if name not in ours or path.is_symlink():
+            raise ValueError(
+                f"{folder} holds {name}, which no review pack wrote: nothing was written, choose another folder."
+            )
+        if _digest(path) != ours[name]:
+            raise ValueError(
+                f"{folder} holds {name}, which was changed since: nothing was written, choose another folder."
+            )
 
 
 def pdf(drawn: list[Page], review: Review) -> bytes:
@@ -108,17 +116,21 @@ def pdf(drawn: list[Page], review: Review) -> bytes:
 
 def manifest(review: Review, folder: Path) -> str:
     """The text of review.json for the files that lie in `folder`."""
-    digests = {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files(folder)}
+    digests = {str(path.relative_to(folder)): _digest(path) for path in files(folder)}
     content = {
         "kind": KIND,
         "question": review.question(),
-        "answer": review.answer(),
+        "answer": [review.headline(), *review.answer()],
         "recommended": str(review.winner) if review.winner else None,
         "candidates": {candidate.letter: str(candidate) for candidate in review.candidates},
         "provenance": review.provenance(),
         "files": digests,
     }
     return json.dumps(content, indent=2) + "\n"
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _swap(fresh: Path, target: Path) -> None:

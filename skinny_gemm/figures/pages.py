@@ -23,7 +23,8 @@ from .review import LETTERS, Candidate, Review
 
 WIDTH, HEIGHT, MARGIN = 11.69, 8.27, 0.55  #: inches: A4, landscape
 HEADING, BIG, HUGE = 15.0, 19.0, 25.0  #: points
-MAPS, CAMPAIGNS = 4, 3  #: shared-memory maps, and campaigns, on one page
+MAPS = 4  #: shared-memory maps on one page
+FOOT = 0.75  #: inches from the lower edge: the footer's
 _ROOM = WIDTH - 2 * MARGIN
 
 
@@ -156,7 +157,7 @@ def comparison(review: Review, theme: style.Theme) -> tuple[Sheet, pd.DataFrame]
     if review.bound:
         y = top - (len(lines) + 1) * step
         sheet.write(MARGIN + 0.5, y, "bound")
-        sheet.write(3.2, y, "no launch is below it", theme.muted)
+        sheet.write(3.2, y, "the least that reading the weight took", theme.muted)
         sheet.write(right["median, us"], y, f"{review.bound:.3f}", ha="right")
     sheet.rule(bottom)
     sheet.write(11.1, top, "us per launch", theme.muted, ha="right")
@@ -313,14 +314,21 @@ def provenance(review: Review, theme: style.Theme) -> list[tuple[Sheet, pd.DataF
     drawn = f"Drawn at commit {commit()} from the records in data/campaigns."
     y = sheet.paragraph(y, drawn, size=style.SMALL, color=theme.muted) - 0.4
     made = []
-    for i, some in enumerate(_chunks(review.campaigns, CAMPAIGNS)):
-        if i:
-            sheet, y = Sheet("Provenance, continued", theme), HEIGHT - 1.15
-        for campaign in some:
-            y = _campaign(sheet, y, review, campaign) - 0.3
-        table = pd.DataFrame([_summary(campaign) for campaign in some])
-        made.append((sheet, table))
-    if not made:
+    here: list[Campaign] = []
+
+    def finish() -> None:
+        made.append((sheet, pd.DataFrame([_summary(campaign) for campaign in here])))
+
+    for campaign in review.campaigns:
+        height = HEIGHT - _campaign(Sheet("", theme), HEIGHT, review, campaign)
+        if here and y - height < FOOT:
+            finish()
+            sheet, y, here = Sheet("Provenance, continued", theme), HEIGHT - 1.15, []
+        y = _campaign(sheet, y, review, campaign) - 0.3
+        here.append(campaign)
+    if here:
+        finish()
+    else:
         sheet.paragraph(y, "No campaign: nothing was recorded of this weight in this mode on this device.")
         made.append((sheet, pd.DataFrame(columns=["id"])))
     return made

@@ -284,10 +284,9 @@ def defaults(problem: GemmProblem, device: Device) -> dict[str, Tactic]:
     """The default tactic of each kernel that takes the problem, by its name."""
     found = {}
     for name, kind in KERNELS.items():
-        try:
-            found[name] = kind.default(kind.problem(problem), device)
-        except ValueError:  # no tactic is legal
-            continue
+        seen = kind.problem(problem)
+        if kind.unsupported(seen, device) is None:
+            found[name] = kind.default(seen, device)
     return found
 
 

@@ -239,12 +239,16 @@ class TacticView:
 
     def _ceilings(self) -> Mapping[str, float]:
         """Those measured with the points on screen, before the catalogue's."""
-        return {**self.device.ceilings, **(self.campaign.ceilings if self.campaign else {})}
+        return {**self.device.ceilings, **self._measured_ceilings()}
+
+    def _measured_ceilings(self) -> Mapping[str, float]:
+        """Those of the first campaign that measured any, the selected tactic's before the others."""
+        some = [self.campaign, *self.campaigns] if self.campaign else []
+        return next((campaign.ceilings for campaign in some if campaign.ceilings), {})
 
     def _datasheet(self, name: str) -> bool:
         """Whether that ceiling was not measured, but is the datasheet's."""
-        measured = self.campaign is not None and name in self.campaign.ceilings
-        return not measured and self.device.source.get(name) == "datasheet"
+        return name not in self._measured_ceilings() and self.device.source.get(name) == "datasheet"
 
     def _ceiling(self, name: str) -> str:
         """What a ceiling is called: `HBM read` where it was measured, else `HBM datasheet`."""

@@ -147,7 +147,13 @@ class Tactic(ABC):
         recorded = best_recorded(data_dir() / "best.csv").get((device.name, cls.kernel, problem.n, problem.k), {})
         covering = min((m for m in recorded if m >= problem.m), default=None)
         if covering is not None:
-            tactic = cls.parse(recorded[covering])
+            try:
+                tactic = cls.parse(recorded[covering])
+            except ValueError as error:
+                raise ValueError(
+                    f"{data_dir() / 'best.csv'}, {cls.kernel} {problem.n}x{problem.k} M={covering}: {error}: "
+                    "write it anew with python -m skinny_gemm.bench.tables"
+                ) from error
             if tactic.why_not(problem, device) is None:
                 return tactic
         return cls.heuristic(problem, device)

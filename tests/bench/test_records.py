@@ -268,3 +268,32 @@ def test_every_campaign_in_the_repository_is_valid_and_small():
 
     assert records.problems() == {}
     assert sum(f.stat().st_size for f in data_dir().rglob("*") if f.is_file()) < 5e6
+
+
+def test_a_row_measured_at_a_dropped_clock_counts_only_where_there_is_no_other(tmp_path):
+    other = dataclasses.replace(POINT, m=16)
+    write(tmp_path, "c1", points=[POINT])
+    clocks = [(8, 1700), (16, 1700), (1, 1980)]
+    busy = [{"when": "during", "n": 64, "k": 1024, "m": m, "sm_mhz": mhz} for m, mhz in clocks]
+    write(tmp_path, "c2", points=[POINT, other], date="2026-02-01T00:00:00+00:00", clocks={"samples": busy})
+    last = {row.point: row.campaign for row in records.rows(tmp_path)}
+    assert last == {POINT: "c1", other: "c2"}
+    assert records.campaigns(tmp_path)["c2"].slow == {(64, 1024, 8), (64, 1024, 16)}
+
+
+@pytest.mark.parametrize(
+    "changes", [{"failures": [5]}, {"failures": [{"kernel": "warp-splitk"}]}, {"clocks": {"samples": [5]}}]
+)
+def test_a_malformed_campaign_is_named(tmp_path, changes):
+    path = write(tmp_path, points=[POINT]) / "campaign.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    (sentence,) = records.problems(tmp_path).values()
+    assert sentence.startswith(str(path))
+
+
+def test_json_nested_too_deep_costs_one_campaign_only(tmp_path):
+    write(tmp_path, "c1", points=[POINT])
+    path = write(tmp_path, "c2", points=[POINT]) / "campaign.json"
+    path.write_text("[" * 100_000)
+    with pytest.warns(records.BrokenCampaign):
+        assert list(records.campaigns(tmp_path)) == ["c1"]

@@ -156,6 +156,19 @@ def test_provenance_is_told_in_full(small):
     assert again == small.recorded["2026-01-01-test"].command
 
 
+def test_every_campaign_is_told_above_the_footer_however_long(small):
+    long = {
+        f"run-{i}": replace(c, id=f"run-{i}", command=c.command + 200 * " --m 1")
+        for i, c in enumerate(3 * [*small.recorded.values()])
+    }
+    rows = tuple(replace(row, campaign=f"run-{i % len(long)}") for i, row in enumerate(small.rows))
+    sheets = [sheet for sheet, _ in pages.provenance(replace(small, rows=rows, recorded=long), style.LIGHT)]
+    assert len(sheets) > 1
+    for sheet in sheets:
+        low = [y for labels in sheet.figure.findobj(Labels) for _, y in labels.points]
+        assert min(low) > pages.FOOT - 0.2
+
+
 def test_a_broken_command_is_the_same_command():
     command = "python -m x --shapes " + ",".join(["3584x7168"] * 30) + " --out y"
     lines = pages._broken(command, 60)
@@ -289,6 +302,22 @@ def test_only_a_pack_is_replaced(small, tmp_path, light):
         pack.write(small, target)
     (target / "pages" / "notes.txt").unlink()
     assert contents(target) == before
+    script = target / "reproduce.sh"
+    script.write_text(script.read_text() + "# mine")
+    with pytest.raises(ValueError, match="holds reproduce.sh, which was changed since: nothing was written"):
+        pack.write(small, target)
+
+
+def test_what_arrives_while_the_pack_is_made_is_kept(small, tmp_path, light):
+    target = tmp_path / "review"
+    pack.write(small, target)
+
+    def arrive(fraction):
+        (target / "notes.txt").write_text("mine")
+
+    with pytest.raises(ValueError, match="holds notes.txt"):
+        pack.write(small, target, arrive)
+    assert (target / "notes.txt").read_text() == "mine" and [p.name for p in tmp_path.iterdir()] == ["review"]
 
 
 @pytest.mark.parametrize("name", ["thesis.txt", "review.json"])
