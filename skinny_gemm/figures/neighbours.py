@@ -211,10 +211,10 @@ def draw_steps(table: pd.DataFrame, error: str, theme: style.Theme = style.LIGHT
     """
     rows = list(table.itertuples(index=False))
     height = 3.3  # whatever the number of rows, so that nothing below moves when a slider does
-    fig = style.figure(12.6, height + 1.55, theme)
+    fig = style.figure(12.6, height + 1.85, theme)
     changes = [abs(row.change) for row in rows if row.source]
     widest = min(WIDEST, max([0.02, *changes])) * 1.05
-    panel = Panel(fig, 2.6, 0.95, 4.6, height, theme, x=(-widest, widest), y=(max(len(rows), 1), 0))
+    panel = Panel(fig, 2.6, 1.25, 4.6, height, theme, x=(-widest, widest), y=(max(len(rows), 1), 0))
     panel.title("one step of each slider: change of time", 8)
     grid = next(s for s in (0.005, 0.01, 0.02, 0.05, 0.1, 0.2) if widest / s <= 4)
     at = np.arange(-int(widest / grid), int(widest / grid) + 1) * grid
@@ -236,6 +236,9 @@ def draw_steps(table: pd.DataFrame, error: str, theme: style.Theme = style.LIGHT
                 panel.boxes([box], color)
             else:
                 panel.boxes([box], "none", edgecolor=color, linewidth=1.4, linestyle=":")
+            if abs(row.change) > widest:  # the bar goes on
+                beyond, side = ("»", "right") if length > 0 else ("«", "left")
+                panel.labels([(length, y)], [beyond], ha=side, size=style.TITLE, offset=(-4 if length > 0 else 4, 0))
             source = f"{row.source}, {row.verdict}" if row.verdict else row.source
             text = f"{_percent(row.change)}: {row.before_us:.2f} → {row.after_us:.2f} us ({source})"
         else:
