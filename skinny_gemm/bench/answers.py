@@ -40,6 +40,7 @@ def answer(
         how_sure(chosen, (row for row in mine if row is not chosen)),
         f"Of the peers' best, it is {against(chosen, best_peers(here))}." if found.peers else "No peer is recorded.",
         f"Campaign {found.campaign}, commit {found.commit[:8]}.",
+        elsewhere(chosen, _rivals(rows, here, found.bound)),
         "The SM clock had dropped when it was measured: measure again." if records.is_slow(chosen, campaign) else "",
     )
     return found, " ".join(sentence for sentence in sentences if sentence)
@@ -81,6 +82,22 @@ def against(row: Record, rivals: Mapping[str, Record]) -> str:
         times = rival.median_us / row.median_us
         groups[verdict(row, rival)].append(f"{name} ({rival.median_us:.3f} us, {times:.2f} times as long)")
     return ", ".join(f"{word} {_THAN[word]} {_listed(names)}" for word, names in groups.items() if names)
+
+
+def elsewhere(row: Record, rivals: Mapping[str, Record]) -> str:
+    """A sentence that names the campaigns of `rivals` that are not `row`'s; "" if all are of one."""
+    campaigns: dict[str, list[str]] = {}
+    for name, rival in rivals.items():
+        if rival.campaign != row.campaign:
+            campaigns.setdefault(rival.campaign, []).append(name)
+    parts = [f"{_listed(names)} ({campaign})" for campaign, names in campaigns.items()]
+    return f"Of other campaigns are {_listed(parts)}." if parts else ""
+
+
+def _rivals(rows: Iterable[Record], here: Iterable[Record], bound: float | None) -> dict[str, Record]:
+    """The record that the `bound` is of, and the best of each peer."""
+    bounds = (row for row in rows if row.kernel in BOUNDS and row.median_us == bound)
+    return {"the bound": row for row in [next(bounds, None)] if row} | best_peers(here)
 
 
 def _count(number: int, total: int) -> str:

@@ -36,6 +36,13 @@ def test_how_far_is_a_ratio_to_the_bound():
     assert answers.how_far(ROW, None) == "No bound is recorded of chained launches."
 
 
+def test_numbers_of_other_campaigns_are_named():
+    far = [replace(row(name, 20), campaign=campaign) for name, campaign in (("cublas", "d"), ("triton", "c"))]
+    rivals = {"the bound": replace(row("stream", 5), campaign="d")} | answers.best_peers(far)
+    assert answers.elsewhere(ROW, rivals) == "Of other campaigns are the bound and cublas (d)."
+    assert answers.elsewhere(ROW, {"triton": far[1]}) == ""
+
+
 def test_the_whole_answer_tells_the_record(tmp_path):
     from tests.bench.test_tables import FAST, SLOW, write
 
