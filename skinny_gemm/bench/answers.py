@@ -96,8 +96,8 @@ def elsewhere(row: Record, rivals: Mapping[str, Record]) -> str:
 
 def _rivals(rows: Iterable[Record], here: Iterable[Record], bound: float | None) -> dict[str, Record]:
     """The record that the `bound` is of, and the best of each peer."""
-    bounds = (row for row in rows if row.kernel in BOUNDS and row.median_us == bound)
-    return {"the bound": row for row in [next(bounds, None)] if row} | best_peers(here)
+    of_bound = [("the bound", row) for row in rows if row.kernel in BOUNDS and row.median_us == bound]
+    return dict(of_bound[:1]) | best_peers(here)
 
 
 def _count(number: int, total: int) -> str:
