@@ -3,6 +3,10 @@
 import re
 from pathlib import Path
 
+from skinny_gemm import device
+from skinny_gemm.bench import pruning, records, summary
+from skinny_gemm.bench.compare import compare
+
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
 
@@ -39,8 +43,6 @@ def test_ci_runs_the_command_of_the_readme():
 
 def test_the_measured_table_says_what_was_recorded():
     """Every number of the README's table is the best recorded one of its kernel in the campaign that it names."""
-    from skinny_gemm.bench import records
-
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     campaign = re.search(r"Recorded in `data/campaigns/([^`]+)`", text)[1]
     table = records.load()
@@ -61,8 +63,6 @@ def test_the_measured_table_says_what_was_recorded():
 
 
 def test_the_table_of_the_front_says_what_was_recorded():
-    from skinny_gemm.bench import records
-
     campaign = re.findall(r"Recorded in `data/campaigns/([^`]+)`", README)[1]
     table = records.load()
     table = table[(table.campaign == campaign) & (table.n == 560) & (table.k == 7168)]
@@ -81,3 +81,24 @@ def test_the_table_of_the_front_says_what_was_recorded():
         assert cells == [f"{best[m]:.2f}" if m in best else "-" for m in (1, 2, 4, 8, 16, 32, 64)], name
     stream = table[(table.kernel == "stream") & (table["mode"] == "chained")].median_us.min()
     assert f"Only reading the weights takes {stream:.2f} chained" in README
+
+
+def test_what_the_readme_says_of_trust_and_standing_follows_from_the_records():
+    said = " ".join(README.split())
+    repeats = re.findall(r"compare (2\S+) (2\S+)`", said)[0]
+    found = compare(*repeats)
+    same = found.counts["SAME"] / len(found.pairs)
+    assert found.same_commit and found.same_board and same >= 0.95
+    assert f"{same:.0%} of {len(found.pairs)} points are the SAME".replace("%", " %") in said
+    other = compare(re.search(r"`repeat-b` and `([^`]+)`", said)[1], repeats[1])
+    assert not other.same_board and f"{other.shares['SAME']:.0%} are the SAME".replace("%", " %") in said
+    *_, total = [line for line in summary.standing(records.rows()) if " problems: " in line]
+    ahead, _, problems, *_ = total.split()
+    assert f"a lower median in {ahead} of {problems} problems" in said
+
+
+def test_pruning_costs_what_the_readme_says():
+    folder = ROOT / re.search(r"--pruning\s+(data/campaigns/[^`]+)`", README)[1]
+    costs = pruning.costs(records.read_campaign(folder)[1], device.get("h200"))
+    worst = max(cost.cost for cost in costs)
+    assert len(costs) == 9 and f"nothing more than {worst:.1%} faster".replace("%", " %") in " ".join(README.split())
