@@ -97,7 +97,7 @@ class Comparison:
         """Text: what was compared, the verdicts in all and by kernel and mode, and the points that changed the most."""
         said = "the same commit" if self.same_commit else "different commits"
         if self.same_board is not None:
-            said += ", the same board" if self.same_board else ", different boards (two of one model differ by 2 %)"
+            said += ", the same board" if self.same_board else ", different boards (which differ by some percent)"
         text = [
             f"second: {_line(self.second)}",
             f"first:  {_line(self.first)}",

@@ -106,7 +106,7 @@ class Campaign:
     method: Mapping[str, Any] = field(default_factory=dict)  #: replays, rotation, seeds
     failures: Sequence[Mapping[str, Any]] = ()  #: points that could not be measured, each with its `reason` in words
     complete: bool = False  #: False while it runs, and after an interrupt
-    board: str = ""  #: UUID of the GPU, of several after a resume on another one; "" if unknown. Boards differ by 2 %
+    board: str = ""  #: UUID of the GPU, of several after a resume on another one; "" if unknown
 
     @cached_property
     def slow(self) -> frozenset[tuple[int, int, int]]:

@@ -92,6 +92,10 @@ def test_what_the_readme_says_of_trust_and_standing_follows_from_the_records():
     assert f"{same:.0%} of {len(found.pairs)} points are the SAME".replace("%", " %") in said
     other = compare(re.search(r"`repeat-b` and `([^`]+)`", said)[1], repeats[1])
     assert not other.same_board and f"{other.shares['SAME']:.0%} are the SAME".replace("%", " %") in said
+    wide = compare(re.search(r"campaign and `([^`]+)`", said)[1], other.first.id)
+    changes = sorted(pair.change for pair in wide.pairs)
+    assert changes[int(0.95 * len(changes))] < summary.NOISE and f"95 % of {len(changes):,} points" in said
+    assert f"by up to {changes[-1]:.0%}".replace("%", " %") in said
     *_, total = [line for line in summary.standing(records.rows()) if " problems: " in line]
     ahead, _, problems, *_ = total.split()
     assert f"a lower median in {ahead} of {problems} problems" in said
