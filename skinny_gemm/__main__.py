@@ -15,7 +15,8 @@ from typing import Any
 import click
 
 from . import device as devices
-from .problem import FrontProblem, GemmProblem, Shape, shapes
+from .catalogue import Shape, shapes
+from .problem import FrontProblem, GemmProblem
 from .tactics import KERNELS, Tactic, tactic_type
 from .tactics.base import BF16_TOLERANCE, F32_TOLERANCE
 
@@ -97,7 +98,7 @@ def _integers(text: str, name: str) -> list[int]:
 @json_switch
 def doctor(as_json: bool) -> None:
     """Report versions, GPU, backend, tools, cache and recorded campaigns."""
-    from .runtime.doctor import doctor
+    from .cli.doctor import doctor
 
     report = doctor()
     flat = {**report, **report["packages"]}
@@ -365,9 +366,9 @@ def bench(
 ) -> None:
     """Measure on the GPU and record a campaign under data/campaigns."""
     from .bench.campaign import bench as measure
-    from .bench.grids import CHOICES
-    from .bench.records import load_campaign
     from .bench.worker import LIMIT_S
+    from .records import load_campaign
+    from .tactics.grids import CHOICES
 
     if (n is None) != (k is None):
         raise ValueError("--n and --k belong together: give both or neither")
@@ -415,7 +416,7 @@ def compare(first, second, tolerance, as_json) -> None:
 
     CAMPAIGN is an id under data/campaigns, or a folder.
     """
-    from .bench.compare import compare
+    from .records.compare import compare
 
     found = compare(first, second, tolerance)
     _show(as_json, found.report(), "\n".join(found.lines()))
@@ -463,7 +464,7 @@ def figure(name, kernel, m, n, k, split, valid, tactic, device, mode, out, as_js
 @json_switch
 def best_tactic(n, k, m, mode, device, kernel, as_json) -> None:
     """Answer from the records which tactic is best, how sure, and how far from its bound and the peers."""
-    from .bench.answers import answer
+    from .records.sentences import answer
 
     problem, gpu = GemmProblem(m, n, k), devices.get(device)
     if kernel is not None:
@@ -487,8 +488,8 @@ def review(n, k, m, candidates, more, mode, device, out, as_json) -> None:
 
     The candidates are compared with the first of them and with the peers, from the records.
     """
-    from .figures import pack
-    from .figures.review import design_review
+    from .analysis.review import design_review
+    from .report import pack
 
     texts = [text for given in (*candidates, *more) for text in given.split()]
     found = design_review(GemmProblem(m, n, k), devices.get(device), mode, texts)

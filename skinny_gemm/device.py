@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
 
-from skinny_gemm.problem import data_dir
+from skinny_gemm.catalogue import data_dir
 
 
 @dataclass(frozen=True)

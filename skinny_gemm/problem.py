@@ -1,10 +1,7 @@
-"""The problems: one skinny GEMM, and the catalogue of projections that decode runs (data/shapes.csv)."""
+"""The problems: one skinny GEMM, and the MoE front of one tensor-parallel rank."""
 
-import csv
-import os
 from dataclasses import dataclass, fields
 from numbers import Integral
-from pathlib import Path
 
 BF16_BYTES = 2  #: x, the weight and the output are BF16
 
@@ -46,52 +43,6 @@ class GemmProblem:
     def intensity(self) -> float:
         """FLOP per byte."""
         return self.flops / self.bytes
-
-
-@dataclass(frozen=True)
-class Shape:
-    """One weight of one model as a GPU of a tensor-parallel group holds it: `n` outputs by `k` inputs."""
-
-    model: str
-    parallel: str  #: "TP8": the weight of one of eight ranks; a replicated weight is listed under each
-    projection: str
-    n: int
-    k: int
-
-    @property
-    def label(self) -> str:
-        return f"{self.model} {self.parallel} {self.projection} {self.n}x{self.k}"
-
-
-def data_dir() -> Path:
-    """The folder of catalogues and campaigns: $SKINNY_GEMM_DATA, or data/ of the repository."""
-    override = os.environ.get("SKINNY_GEMM_DATA")
-    folder = Path(override) if override else Path(__file__).resolve().parents[1] / "data"
-    if not folder.is_dir():
-        raise ValueError(f"No data folder at {folder}: set SKINNY_GEMM_DATA to the data/ of the repository.")
-    return folder
-
-
-def shapes() -> list[Shape]:
-    """The catalogue, in the file's order. It also holds shapes that no kernel here takes: their tactics say why."""
-    path = data_dir() / "shapes.csv"
-    try:
-        with path.open(newline="", encoding="utf-8") as file:
-            rows = list(csv.DictReader(file))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"{path} is not a catalogue of shapes: {error}.") from error
-    if not rows:
-        raise ValueError(f"{path} lists no shape.")
-    catalogue = []
-    for row in rows:
-        try:
-            problem = GemmProblem(m=1, n=int(row["n"]), k=int(row["k"]))
-            catalogue.append(Shape(row["model"], row["parallel"], row["projection"], problem.n, problem.k))
-        except KeyError as error:
-            raise ValueError(f"{path} has no column {error}.") from error
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"{path.name}, entry {len(catalogue) + 1} ({row}): {error}") from error
-    return catalogue
 
 
 KIMI_K3 = {"k": 7168, "latent": 3584, "experts": 896}  #: the MoE front of a layer, unsharded

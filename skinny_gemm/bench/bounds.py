@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from ..artifact import LaunchArguments
 from ..kernels.probes import MmaRate, Ring, Stream
 from ..problem import BF16_BYTES
+from ..records.statistics import median_interval
 from .graphs import Launch
-from .statistics import median_interval
 
 #: Ring shapes tried for every weight: many small CTAs let the next kernel's weights fly early, few deep ones stream
 #: large weights best.

@@ -20,10 +20,10 @@ from pathlib import Path
 
 from ..device import Device
 from ..problem import GemmProblem
-from ..tactics import Tactic, tactic_type
-from . import clocks, graphs, grids
+from ..records import MODES, PEERS, WEIGHTS, Campaign, CampaignWriter, Point
+from ..tactics import Tactic, grids, tactic_type
+from . import clocks, graphs
 from .machine import Machine, Progress, compile_all
-from .records import MODES, PEERS, WEIGHTS, Campaign, CampaignWriter, Point
 from .worker import LIMIT_S, Failed, Worker
 
 MS = (1, 2, 4, 8, 16, 32, 64)
@@ -304,7 +304,7 @@ def _front(problem: GemmProblem) -> dict[str, int]:
 
 
 def _campaigns_dir() -> Path:
-    from ..problem import data_dir
+    from ..catalogue import data_dir
 
     return data_dir() / "campaigns"
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-DROP = 0.95  #: a busy SM clock below this part of the campaign's highest flags the campaign
+from ..records.store import DROP
 
 _THROTTLES = {  # bits of nvmlDeviceGetCurrentClocksThrottleReasons that slow a busy GPU
     0x4: "software power cap",

@@ -8,8 +8,8 @@ microseconds between two graphs vanish.
 from collections.abc import Callable, Sequence
 from math import ceil
 
-from .records import WEIGHTS
-from .statistics import median_interval
+from ..records import WEIGHTS
+from ..records.statistics import median_interval
 
 TARGET_US = 800.0
 REPLAYS = 192  #: at the most, see `CudaGraphs.time`; a tenth of the chained tactics scatter by 1.5 % and need as many

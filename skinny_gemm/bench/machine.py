@@ -24,10 +24,10 @@ import numpy as np
 from ..artifact import CompiledKernel, LaunchArguments
 from ..device import Device
 from ..problem import BF16_BYTES, GemmProblem
+from ..records import BOUNDS, Point
 from ..tactics import KERNELS, Result, Tactic
 from . import bounds, clocks, graphs, peers
 from .graphs import Launch
-from .records import BOUNDS, Point
 
 PEER_ERROR_LIMIT = 1e-2  #: of a peer: cuBLAS may add the parts of a split K in BF16
 PRODUCER_US = 3.0  #: about what the producer of an exposed launch takes, launch included

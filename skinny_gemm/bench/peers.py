@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from dataclasses import astuple
 
 from ..problem import GemmProblem
+from ..records import PEERS
 from .graphs import Launch
-from .records import PEERS
 
 #: Triton: weight rows and K elements of a tile, stages, warps.
 TRITON_TACTICS = ("16,256,5,2", "32,128,6,4", "64,128,4,4")

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing import get_context
 
+from ..records import Point
 from .machine import Machine, Measurement, sentence
-from .records import Point
 
 LIMIT_S = 120.0  #: for one point; the first of a shape computes its reference, peers compile at their first launch
 START_S = 300.0  #: for loading PyTorch, making a context and filling the buffers

@@ -198,7 +198,7 @@ class Picture(widgets.HTML):
 
 def left_out(data_dir: Path | None) -> str:
     """HTML: for each recorded campaign that cannot be read a line that says why; nothing if there is none."""
-    from ..bench import records
+    from .. import records
 
     return "".join(f"<br><b>left out: {html.escape(said)}</b>" for said in records.problems(data_dir).values())
 

@@ -6,8 +6,8 @@ from dataclasses import fields
 
 import ipywidgets as widgets
 
+from .. import catalogue
 from .. import device as devices
-from .. import problem as problems
 from ..problem import GemmProblem
 from ..tactics import KERNELS, Tactic, tactic_type
 from .base import Explorer, choice, dropdown, rows_layout, slider, toggles
@@ -64,7 +64,7 @@ class ProblemControls(Explorer):
 
     def build_problem(self, device: str, projection: str, before=(), after=(), beside_m=()) -> None:
         """Makes the controls for `projection` of the first model; others join the first row, or stand beside M."""
-        self.shapes = problems.shapes()
+        self.shapes = catalogue.shapes()
         models = list(dict.fromkeys((shape.model, shape.parallel) for shape in self.shapes))
         self.device = dropdown("device", [(devices.get(name).title, name) for name in devices.names()], device)
         self.model = dropdown("model", [(" ".join(m), m) for m in models] + [(CUSTOM, None)], models[0])

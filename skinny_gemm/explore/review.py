@@ -6,9 +6,11 @@ from pathlib import Path
 
 import ipywidgets as widgets
 
-from ..bench import records, tables
-from ..figures import pack, pages, style
-from ..figures.review import Review, defaults, ranked, review_of, suggested
+from .. import records
+from ..analysis.review import Review, defaults, ranked, review_of, suggested
+from ..figures import style
+from ..records import best as tables
+from ..report import pack, pages
 from ..tactics import KERNELS, Tactic
 from .base import Picture, dropdown, export_dir, left_out, relative, toggles
 from .controls import ProblemControls

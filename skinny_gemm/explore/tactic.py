@@ -10,10 +10,11 @@ import ipywidgets as widgets
 import pandas as pd
 
 from .. import device as devices
+from .. import records
 from ..artifact import Resources
-from ..bench import records, tables
 from ..figures import performance, views
 from ..problem import GemmProblem
+from ..records import best as tables
 from ..tactics import Tactic
 from .base import Picture, left_out, toggles
 from .controls import TacticControls

@@ -13,9 +13,9 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from ..analysis.neighbours import LIVE, MODEL, draw_model
 from ..problem import GemmProblem
 from . import style
-from .neighbours import LIVE, MODEL, draw_model
 from .panel import Panel
 
 _PLOTTED = ["kernel", "tactic", "m", "median_us", "live", "tbs", "low_tbs", "high_tbs", "tflops", "intensity"]

@@ -14,12 +14,13 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from .. import device as devices
-from .. import model
-from ..bench import records
+from .. import records
+from ..analysis import neighbours
 from ..device import Device
 from ..problem import GemmProblem
+from ..records import model
 from ..tactics import KERNELS, Tactic, tactic_type
-from . import neighbours, performance, resources
+from . import performance, resources
 from .export import provenance
 
 _MEMORY = {"hbm_read_tbs": ("HBM", "read"), "l2_read_tbs": ("L2", "read")}  #: ceilings: of what, measured how

@@ -15,8 +15,9 @@ from typing import ClassVar, Self
 
 import numpy as np
 
+from ..catalogue import data_dir
 from ..device import Device
-from ..problem import GemmProblem, data_dir
+from ..problem import GemmProblem
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from skinny_gemm.bench import campaign
 from skinny_gemm.bench.machine import Measurement
-from skinny_gemm.bench.records import Campaign, CampaignWriter, Point
 from skinny_gemm.bench.worker import Worker
+from skinny_gemm.records import Campaign, CampaignWriter, Point
 
 SLOW_S = 0.05
 POINTS = [Point("warp-splitk", 64, 1024, 1 + i, "slow") for i in range(200)]

@@ -10,13 +10,14 @@ from dataclasses import replace
 
 import pytest
 
-from skinny_gemm import device
-from skinny_gemm.bench import campaign, grids, records
+from skinny_gemm import device, records
+from skinny_gemm.bench import campaign
 from skinny_gemm.bench.machine import Measurement
-from skinny_gemm.bench.records import Campaign, CampaignWriter, Point
 from skinny_gemm.bench.worker import Failed
-from skinny_gemm.problem import GemmProblem, shapes
-from skinny_gemm.tactics import KERNELS, WarpSplitKTactic, WsGemmTactic
+from skinny_gemm.catalogue import shapes
+from skinny_gemm.problem import GemmProblem
+from skinny_gemm.records import Campaign, CampaignWriter, Point
+from skinny_gemm.tactics import KERNELS, WarpSplitKTactic, WsGemmTactic, grids
 
 H200 = device.get("h200")
 
@@ -87,7 +88,7 @@ def test_failures_are_recorded_in_words_and_cost_only_their_point(tmp_path, poin
     wrong = {points[5]: "does not compile: no luck"}
     campaign.run_campaign(writer(tmp_path), points, machine, lambda points, progress: wrong)
     assert recorded(tmp_path) == [p for i, p in enumerate(points) if i not in (3, 5)]
-    failures = {records._failed_point(f): f["reason"] for f in records.campaigns(tmp_path)["c1"].failures}
+    failures = {records.failed_point(f): f["reason"] for f in records.campaigns(tmp_path)["c1"].failures}
     assert failures == {points[3]: "wrong result: 0.3", points[5]: "does not compile: no luck"}
 
 

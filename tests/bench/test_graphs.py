@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from skinny_gemm.bench import graphs
-from skinny_gemm.bench.statistics import median_interval
+from skinny_gemm.records.statistics import median_interval
 
 
 class FakeGpu:

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from skinny_gemm import device
 from skinny_gemm.bench import graphs
 from skinny_gemm.bench.machine import Machine
-from skinny_gemm.bench.records import MODES, Point, interval_of
 from skinny_gemm.problem import FrontProblem
+from skinny_gemm.records import MODES, Point, interval_of
 from skinny_gemm.tactics import WsGemmTactic
 
 N, K = 64, 256

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from skinny_gemm import device
-from skinny_gemm.bench import campaign, records
+from skinny_gemm import device, records
+from skinny_gemm.bench import campaign
 from skinny_gemm.bench.worker import Failed, Worker
 from tests.bench.fake_machine import POINTS, FakeGpu, FakeMachine, writer
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from skinny_gemm.bench import records
+from skinny_gemm import records
 from skinny_gemm.explore import ReviewExplorer, TacticExplorer
 
 SYNTHETIC = Path(__file__).parents[1] / "fixtures" / "campaigns" / "synthetic"
@@ -25,7 +25,7 @@ def torn(tmp_path):
     return path
 
 
-@pytest.mark.filterwarnings("ignore::skinny_gemm.bench.records.BrokenCampaign")
+@pytest.mark.filterwarnings("ignore::skinny_gemm.records.BrokenCampaign")
 @pytest.mark.parametrize("kind", [TacticExplorer, ReviewExplorer])
 def test_the_sentence_is_shown_beside_what_the_others_hold(torn, kind):
     explorer = kind(torn.parents[2])

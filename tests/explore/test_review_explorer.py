@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from skinny_gemm.bench import records
+from skinny_gemm import records
+from skinny_gemm.analysis.review import design_review
 from skinny_gemm.explore import ReviewExplorer, shown
-from skinny_gemm.figures import export, pack
-from skinny_gemm.figures.review import design_review
+from skinny_gemm.figures import export
+from skinny_gemm.report import pack
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 

@@ -16,12 +16,12 @@ from typing import ClassVar
 import pandas
 import pytest
 
-from skinny_gemm import device, model, tactics
-from skinny_gemm.bench import records
+from skinny_gemm import device, records, tactics
 from skinny_gemm.bench.machine import Measurement
 from skinny_gemm.explore import TacticExplorer, controls, shown
 from skinny_gemm.figures import performance, views
 from skinny_gemm.problem import FrontProblem, GemmProblem
+from skinny_gemm.records import model
 from skinny_gemm.tactics import Footprint, Tactic
 from tests.figures.reading import texts
 

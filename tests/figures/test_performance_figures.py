@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from matplotlib.lines import Line2D
 
-from skinny_gemm import device, tactics
-from skinny_gemm.bench import records
+from skinny_gemm import device, records, tactics
 from skinny_gemm.figures import errors, performance, resources, style
 from skinny_gemm.problem import GemmProblem
 from tests.figures.reading import texts

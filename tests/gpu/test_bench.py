@@ -1,6 +1,6 @@
 """A campaign on a GPU: every point measured, every result checked, ceilings and clocks recorded."""
 
-from skinny_gemm.bench import records
+from skinny_gemm import records
 from skinny_gemm.bench.campaign import bench
 
 

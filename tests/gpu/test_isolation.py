@@ -11,9 +11,9 @@ from skinny_gemm import device
 from skinny_gemm.artifact import LaunchArguments
 from skinny_gemm.bench import bounds
 from skinny_gemm.bench.machine import Machine
-from skinny_gemm.bench.records import Point
 from skinny_gemm.bench.worker import Failed, Worker
 from skinny_gemm.kernels.probes import Stream
+from skinny_gemm.records import Point
 
 N, K = 2304, 1536
 HANGS, CRASHES = 3, 5  #: the Ms of the bad points

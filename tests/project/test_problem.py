@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skinny_gemm import problem
-from skinny_gemm.problem import GemmProblem, shapes
+from skinny_gemm import catalogue
+from skinny_gemm.catalogue import shapes
+from skinny_gemm.problem import GemmProblem
 
 extents = st.integers(1, 1 << 20)
 
@@ -98,4 +99,4 @@ def test_a_damaged_catalogue_is_named(tmp_path, monkeypatch, content, words):
 def test_a_missing_data_folder_is_named(tmp_path, monkeypatch):
     monkeypatch.setenv("SKINNY_GEMM_DATA", str(tmp_path / "absent"))
     with pytest.raises(ValueError, match="No data folder at .*absent"):
-        problem.data_dir()
+        catalogue.data_dir()

@@ -3,9 +3,10 @@
 import re
 from pathlib import Path
 
-from skinny_gemm import device
-from skinny_gemm.bench import pruning, records, summary
-from skinny_gemm.bench.compare import compare
+from skinny_gemm import device, records
+from skinny_gemm.records import pruning
+from skinny_gemm.records import standing as summary
+from skinny_gemm.records.compare import compare
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()

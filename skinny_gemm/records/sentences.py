@@ -1,0 +1,109 @@
+"""Answers in words: how sure a time is, how far from its bound, and how it stands against others.
+
+Every comparison is a verdict of `statistics`, from the intervals. Needs no pandas.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from . import store
+from .best import Best, best, weight_rows
+from .statistics import Verdict, verdict
+from .store import BOUNDS, MODES, PEERS, Record
+
+_THAN = {Verdict.FASTER: "than", Verdict.SLOWER: "than", Verdict.SAME: "as", Verdict.UNDECIDED: "against"}
+
+
+def answer(
+    n: int,
+    k: int,
+    m: int,
+    mode: str = "chained",
+    device: str = "h200",
+    kernel: str | None = None,
+    data_dir: str | Path | None = None,
+) -> tuple[Best, str]:
+    """`tables.best`, and one paragraph that says it; ValueError, in a sentence, where there is no such record."""
+    if mode not in MODES:
+        raise ValueError(f"mode is {mode!r}, but must be one of {', '.join(MODES)}")
+    rows = weight_rows(n, k, mode, device, data_dir)
+    found = best(n, k, m, mode, device, kernel, data_dir, rows)
+    here = [row for row in rows if row.m == m]
+    mine = [row for row in here if row.kernel not in PEERS + BOUNDS and kernel in (None, row.kernel)]
+    chosen = next(row for row in mine if (row.kernel, row.tactic) == (found.kernel, found.tactic))
+    campaign = store.campaigns(data_dir)[found.campaign]
+    sentences = (
+        f"For {n}x{k} at M = {m} on {device}, {mode} launches and cold weights, take {found.kernel} {found.tactic}: "
+        f"{time_of(chosen)}.",
+        how_far(chosen, found.bound),
+        how_sure(chosen, (row for row in mine if row is not chosen)),
+        f"Of the peers' best, it is {against(chosen, best_peers(here))}." if found.peers else "No peer is recorded.",
+        f"Campaign {found.campaign}, commit {found.commit[:8]}.",
+        elsewhere(chosen, _rivals(rows, here, found.bound)),
+        "The SM clock had dropped when it was measured: measure again." if store.is_slow(chosen, campaign) else "",
+    )
+    return found, " ".join(sentence for sentence in sentences if sentence)
+
+
+def best_peers(rows: Iterable[Record]) -> dict[str, Record]:
+    """The fastest record of each peer among `rows` of one problem."""
+    rows = list(rows)
+    mine = {peer: [row for row in rows if row.kernel == peer] for peer in PEERS}
+    return {peer: min(found, key=lambda row: row.median_us) for peer, found in mine.items() if found}
+
+
+def time_of(row: Record) -> str:
+    """`11.745 us (95 % interval 11.740 to 11.752)`."""
+    return f"{row.median_us:.3f} us (95 % interval {row.low_us:.3f} to {row.high_us:.3f})"
+
+
+def how_sure(row: Record, others: Iterable[Record]) -> str:
+    """A sentence on how `row` stands against the other tactics recorded of the same problem."""
+    counts = Counter(verdict(row, other) for other in others)
+    if not counts:
+        return "No other tactic is recorded."
+    total = counts.total()
+    parts = [f"{word} {_THAN[word]} {_count(counts[word], total)}" for word in Verdict if counts[word]]
+    return f"Of {total} other recorded {'tactic' if total == 1 else 'tactics'} it is {_listed(parts)}."
+
+
+def how_far(row: Record, bound: float | None) -> str:
+    """A sentence on how far `row` is from the `bound` of its weight, microseconds."""
+    if bound is None:
+        return f"No bound is recorded of {row.mode} launches."
+    return f"That is {row.median_us / bound:.3f} times the measured bound of {bound:.3f} us."
+
+
+def against(row: Record, rivals: Mapping[str, Record]) -> str:
+    """`FASTER than flashinfer (12.369 us, 1.05 times as long) and cublas (...), SAME as ...`, the fastest first."""
+    groups: dict[Verdict, list[str]] = {word: [] for word in Verdict}
+    for name, rival in sorted(rivals.items(), key=lambda item: item[1].median_us):
+        times = rival.median_us / row.median_us
+        groups[verdict(row, rival)].append(f"{name} ({rival.median_us:.3f} us, {times:.2f} times as long)")
+    return ", ".join(f"{word} {_THAN[word]} {_listed(names)}" for word, names in groups.items() if names)
+
+
+def elsewhere(row: Record, rivals: Mapping[str, Record]) -> str:
+    """A sentence that names the campaigns of `rivals` that are not `row`'s; "" if all are of one."""
+    campaigns: dict[str, list[str]] = {}
+    for name, rival in rivals.items():
+        if rival.campaign != row.campaign:
+            campaigns.setdefault(rival.campaign, []).append(name)
+    parts = [f"{_listed(names)} ({campaign})" for campaign, names in campaigns.items()]
+    return f"Of other campaigns are {_listed(parts)}." if parts else ""
+
+
+def _rivals(rows: Iterable[Record], here: Iterable[Record], bound: float | None) -> dict[str, Record]:
+    """The record that the `bound` is of, and the best of each peer."""
+    of_bound = [("the bound", row) for row in rows if row.kernel in BOUNDS and row.median_us == bound]
+    return dict(of_bound[:1]) | best_peers(here)
+
+
+def _count(number: int, total: int) -> str:
+    return f"all {total}" if number == total > 1 else str(number)
+
+
+def _listed(parts: list[str]) -> str:
+    *most, last = parts
+    return f"{', '.join(most)} and {last}" if most else last

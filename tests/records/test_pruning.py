@@ -1,0 +1,57 @@
+"""What pruning costs.
+
+Properties: the cost is that of the grid's best over all tactics' best, by a scan; only full sweeps are judged, and a
+tactic that failed counts as swept; the text counts what is within the target.
+"""
+
+import random
+
+import pytest
+
+from skinny_gemm import device, records
+from skinny_gemm.problem import GemmProblem
+from skinny_gemm.records import Point, pruning
+from skinny_gemm.records import standing as summary
+from skinny_gemm.tactics import WarpSplitKTactic, grids
+from tests.records.test_tables import write
+
+H200 = device.get("h200")
+N, K, M = 64, 2048, 8
+PROBLEM = GemmProblem(M, N, K)
+ALL = [str(tactic) for tactic in WarpSplitKTactic.enumerate(PROBLEM, H200)]
+COARSE = {str(tactic) for tactic in grids.coarse("warp-splitk", PROBLEM, H200)}
+
+
+def sweep(root, tactics=ALL, seed=0):
+    rng = random.Random(seed)
+    folder = write(root, "2026-01-01", {Point("warp-splitk", N, K, M, t): rng.uniform(4, 5) for t in tactics})
+    return folder, records.read_rows(folder / "records.csv")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_cost_is_that_of_a_scan(tmp_path, seed):
+    _, rows = sweep(tmp_path, seed=seed)
+    (found,) = pruning.costs(rows, H200)
+    times = {row.tactic: row.median_us for row in rows}
+    assert found.best.median_us == min(times.values()) and found.tactics == len(ALL)
+    assert found.coarse.median_us == min(times[tactic] for tactic in COARSE) and found.tried == len(COARSE)
+    assert found.cost == pytest.approx(found.coarse.median_us / found.best.median_us - 1) and found.cost >= 0
+
+
+def test_half_a_sweep_is_not_judged_but_a_failed_tactic_is_swept(tmp_path):
+    missing = next(tactic for tactic in ALL if tactic not in COARSE)
+    _, rows = sweep(tmp_path, [tactic for tactic in ALL if tactic != missing])
+    assert pruning.costs(rows, H200) == []
+    (found,) = pruning.costs(rows, H200, [("warp-splitk", N, K, M, missing)])
+    assert found.tactics == len(ALL) - 1
+    assert pruning.costs(rows, H200, [("warp-splitk", N, K, M + 1, missing)]) == []
+
+
+def test_the_command_says_how_many_are_within_the_target(tmp_path, capsys):
+    folder, rows = sweep(tmp_path)
+    (found,) = pruning.costs(rows, H200)
+    summary.show_pruning(str(folder))
+    *_, line, last = capsys.readouterr().out.splitlines()
+    assert found.coarse.tactic in line and f"{found.cost:.1%}" in line and line.endswith(str(found.verdict))
+    assert last.startswith(f"{int(found.cost <= 0.02)} of 1 problems within 2% of the best")
+    assert pruning.lines([]) == ["no problem was swept in full: measure with --tactics full"]
