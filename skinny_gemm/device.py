@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
 
-from skinny_gemm.catalogue import data_dir
+from .catalogue import data_dir
+
+REFERENCE = "h200"  #: whose limits apply where no GPU is in sight, and that most records are of
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,16 @@ def get(name: str) -> Device:
         return _catalogue()[name]
     except (KeyError, TypeError):
         raise ValueError(f"Unknown device {name!r}; known: {', '.join(names())}.") from None
+
+
+def reference() -> Device:
+    """The device that everything is explained on, where there is no GPU."""
+    return get(REFERENCE)
+
+
+def architectures() -> tuple[str, ...]:
+    """What the kernels are compiled and tested for: the catalogued devices' architectures, such as "sm_90a"."""
+    return tuple(dict.fromkeys(device.arch for device in _catalogue().values()))
 
 
 @cache
