@@ -158,8 +158,8 @@ class TestFrontProblem:
             ((1, 92, 256, 48, 48), "n - split is 44; it must be a multiple of 8."),
             ((1, 96, 256, 48, 36, 100, 72), "latent is 100 and experts 72; they must be the same multiple"),
             ((1, 96, 256, 48, 36, 96, 36), "they must be the same multiple of this rank's 48 and 36."),
-            ((1, 96, 256, -8, 0), "split is -8; it must be an integer of at least 0."),
-            ((0, 96, 256), "m is 0; it must be a positive integer."),
+            ((1, 96, 256, -8, 0), "split is -8, but must be an integer of at least 0"),
+            ((0, 96, 256), "m is 0, but must be an integer of at least 1"),
         ],
     )
     def test_what_cannot_be_published_is_refused(self, fields, sentence):
@@ -182,12 +182,12 @@ class TestFrontProblem:
     @pytest.mark.parametrize(
         ("latent", "experts", "ranks", "sentence"),
         [
-            (3584, 896, True, "ranks is True; it must be a positive integer."),
-            (3584, 896, "8", "ranks is '8'; it must be a positive integer."),
-            ("3584", 896, 8, "latent is '3584'; it must be a positive integer."),
-            (-3584, 896, 8, "latent is -3584; it must be a positive integer."),
-            (3584, None, 8, "experts is None; it must be an integer of at least 0."),
-            (3584, -896, 8, "experts is -896; it must be an integer of at least 0."),
+            (3584, 896, True, "ranks is True, but must be an integer of at least 1"),
+            (3584, 896, "8", "ranks is '8', but must be an integer of at least 1"),
+            ("3584", 896, 8, "latent is '3584', but must be an integer of at least 1"),
+            (-3584, 896, 8, "latent is -3584, but must be an integer of at least 1"),
+            (3584, None, 8, "experts is None, but must be an integer of at least 0"),
+            (3584, -896, 8, "experts is -896, but must be an integer of at least 0"),
         ],
     )
     def test_what_cannot_be_sharded_is_refused_by_name(self, latent, experts, ranks, sentence):
