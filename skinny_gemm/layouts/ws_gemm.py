@@ -185,7 +185,7 @@ def shared_accesses(kb: int, k_slice: int, rt: int, kq: int, ks: int, staged: in
     """Every kind of warp-wide access to shared memory: kb K blocks a warp, `k_slice` K elements a CTA."""
     lane, width = np.arange(WARP), staged * K_BLOCK
     row, column = load_row(lane), k_column(0, 0, lane, kb)
-    accesses = []
+    accesses: list[Access] = []
 
     def add(names: Sequence[str], bytes_per_lane: int, shipped: Sequence, plain: Sequence | None = None) -> None:
         stacked = None if plain is None else np.stack(plain)
@@ -208,6 +208,6 @@ def shared_accesses(kb: int, k_slice: int, rt: int, kq: int, ks: int, staged: in
     stores = [accumulator_element(lane, word) for word in (0, 2)]
     first, token = publish_unit(lane)
     loads = [(first + i, token) for i in range(4)]
-    for name, places, size in (("red, st", stores, 8), ("red, ld", loads, 4)):
-        add([name], size, [red_offset(*place) for place in places], [4 * (r * MMA_N + t) for r, t in places])
+    for name, turned, size in (("red, st", stores, 8), ("red, ld", loads, 4)):
+        add([name], size, [red_offset(*place) for place in turned], [4 * (r * MMA_N + t) for r, t in turned])
     return accesses
