@@ -6,6 +6,7 @@ in two of 16 lanes, a 16-byte access in four of 8 lanes. `ldmatrix` reads a 16-b
 phase: `ldmatrix.x4` counts exactly as a 16-byte access.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,8 @@ from . import WARP
 
 BANKS = 32
 WORD = 4  #: bytes
+
+Address = Callable[..., Any]
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,14 @@ class Access:
     bytes_per_lane: int  #: 4, 8 or 16
     shipped: np.ndarray  #: by the kernel's layout
     plain: np.ndarray | None = None  #: by row-major data, to show what the layout gains; None: it would be the same
+
+    @classmethod
+    def of(
+        cls, name: str, bytes_per_lane: int, places: Sequence[tuple], shipped: Address, plain: Address | None = None
+    ) -> "Access":
+        """The accesses to `places`, each the arguments of `shipped` and `plain`, which give a warp's byte addresses."""
+        shipped_at = np.stack([shipped(*place) for place in places])
+        return cls(name, bytes_per_lane, shipped_at, plain and np.stack([plain(*place) for place in places]))
 
 
 def bank(address: Any) -> Any:

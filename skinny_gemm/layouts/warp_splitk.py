@@ -133,15 +133,24 @@ def shared_accesses(output_tile: int, token_tile: int, k_tile: int, b_loader_war
         "A, cp.async": loaded(output_tile, WEIGHT_LOADER_WARPS),
         "B, cp.async": loaded(token_tile, b_loader_warps),
     }
-    accesses = []
-    for name, places in tiles.items():
-        shipped, plain = ([offset(*at, k_tile) for at in places] for offset in (tile_offset, plain_offset))
-        accesses.append(Access(name, 16, ELEMENT_BYTES * np.stack(shipped), ELEMENT_BYTES * np.stack(plain)))
     stores = [accumulator_element(i, j, lane, word) for i in steps_a for j in steps_b for word in (0, 2)]
     units = [reduce_unit(first + lane, output_tile) for first in range(0, reduce_units(output_tile, token_tile), WARP)]
     loads = [(feature + f, token) for feature, token in units for f in range(FEATURES_PER_UNIT)]
-    for name, places, size in (("partials, st", stores, 8), ("partials, ld", loads, 4)):
-        shipped = [partial_word(feature, token, output_tile) for feature, token in places]
-        plain = [feature * token_tile + token for feature, token in places]
-        accesses.append(Access(name, size, 4 * np.stack(shipped), 4 * np.stack(plain)))
-    return accesses
+
+    def element(row: Index, col: Index) -> Index:
+        return ELEMENT_BYTES * tile_offset(row, col, k_tile)
+
+    def plain_element(row: Index, col: Index) -> Index:
+        return ELEMENT_BYTES * plain_offset(row, col, k_tile)
+
+    def partial(feature: Index, token: Index) -> Index:
+        return 4 * partial_word(feature, token, output_tile)
+
+    def plain_partial(feature: Index, token: Index) -> Index:
+        return 4 * (feature * token_tile + token)
+
+    return [
+        *(Access.of(name, 16, places, element, plain_element) for name, places in tiles.items()),
+        Access.of("partials, st", 8, stores, partial, plain_partial),
+        Access.of("partials, ld", 4, loads, partial, plain_partial),
+    ]

@@ -8,6 +8,7 @@ Plain arithmetic: Python integers, NumPy arrays and DSL integers. Offsets are in
 """
 
 from collections.abc import Sequence
+from itertools import product
 
 import numpy as np
 
@@ -183,31 +184,32 @@ def smem_bytes(m: int, k: int, rt: int, kq: int, ks: int, staged: int, tg: int) 
 
 def shared_accesses(kb: int, k_slice: int, rt: int, kq: int, ks: int, staged: int, tg: int) -> list[Access]:
     """Every kind of warp-wide access to shared memory: kb K blocks a warp, `k_slice` K elements a CTA."""
-    lane, width = np.arange(WARP), staged * K_BLOCK
+    lane = np.arange(WARP)
     row, column = load_row(lane), k_column(0, 0, lane, kb)
-    accesses: list[Access] = []
+    accesses = []
 
-    def add(names: Sequence[str], bytes_per_lane: int, shipped: Sequence, plain: Sequence | None = None) -> None:
-        stacked = None if plain is None else np.stack(plain)
-        accesses.extend(Access(name, bytes_per_lane, np.stack(shipped), stacked) for name in names)
+    def stage(warp: int, block: int, half: int) -> Index:
+        return stage_offset(warp, block, half, lane, staged)
+
+    def plain_stage(warp: int, block: int, half: int) -> Index:
+        return ELEMENT_BYTES * ((row + 8 * half) * staged * K_BLOCK + column + K_BLOCK * block)
 
     if staged:
-        places = [(w, j, half) for w in range(rt * kq) for j in range(staged) for half in (0, 1)]
-        add(
-            ("stages, cp.async", "stages, ld"),
-            16,
-            [stage_offset(w, j, half, lane, staged) for w, j, half in places],
-            [ELEMENT_BYTES * ((row + 8 * half) * width + column + K_BLOCK * j) for _, j, half in places],
-        )
+        places = list(product(range(rt * kq), range(staged), (0, 1)))
+        accesses += [Access.of(f"stages, {kind}", 16, places, stage, plain_stage) for kind in ("cp.async", "ld")]
     if tg:
-        columns = [k_column(part, j, lane, kb) for part in range(kq) for j in range(kb)]
-        shipped = [x_offset(row, at, k_slice) for at in columns]
-        add(["x, ld"], 16, shipped, [ELEMENT_BYTES * (row * k_slice + at) for at in columns])
-    name, parts = ("receive", ks * kq) if tg else ("parts", kq)
-    add((f"{name}, st", f"{name}, ld"), 16, [part_offset(0, part, lane, parts) for part in range(parts)])
+        columns = [(k_column(part, block, lane, kb),) for part, block in product(range(kq), range(kb))]
+        shipped, plain = (lambda at: x_offset(row, at, k_slice)), (lambda at: ELEMENT_BYTES * (row * k_slice + at))
+        accesses.append(Access.of("x, ld", 16, columns, shipped, plain))
+    region, parts = ("receive", ks * kq) if tg else ("parts", kq)
+    for kind in ("st", "ld"):
+        slots = [(0, part, lane, parts) for part in range(parts)]
+        accesses.append(Access.of(f"{region}, {kind}", 16, slots, part_offset))
     stores = [accumulator_element(lane, word) for word in (0, 2)]
     first, token = publish_unit(lane)
     loads = [(first + i, token) for i in range(4)]
-    for name, turned, size in (("red, st", stores, 8), ("red, ld", loads, 4)):
-        add([name], size, [red_offset(*place) for place in turned], [4 * (r * MMA_N + t) for r, t in turned])
+    for kind, width, turned in (("st", 8, stores), ("ld", 4, loads)):
+        accesses.append(
+            Access.of(f"red, {kind}", width, turned, red_offset, lambda row, token: 4 * (row * MMA_N + token))
+        )
     return accesses

@@ -138,13 +138,14 @@ class WarpSplitKTactic(Tactic):
         loaders = B_LOADER_WARPS[-1]
         ctas = columns * ceil(problem.m / token_tile)
         resident = min(MAX_RESIDENT, ceil(ctas / device.sms))
-        fitting = [
-            tactic
-            for stages in range(1, MAX_STAGES + 1)
-            if (tactic := cls(output_tile, token_tile, k_tile, stages, loaders)).why_not(problem, device) is None
-        ]
+        fitting = cls(output_tile, token_tile, k_tile, 1, loaders).depths(problem, device)
         co_resident = [t for t in fitting if occupancy(t.smem_bytes, t.threads, device) >= resident]
         return (co_resident or fitting)[-1]
+
+    def depths(self, problem: GemmProblem, device: Device) -> list["WarpSplitKTactic"]:
+        """This tactic with every number of stages that is legal, ascending."""
+        every = (replace(self, stages=stages) for stages in range(1, MAX_STAGES + 1))
+        return [tactic for tactic in every if tactic.why_not(problem, device) is None]
 
     @classmethod
     def refusal(cls, problem: GemmProblem) -> str | None:
@@ -179,12 +180,9 @@ class WarpSplitKTactic(Tactic):
 
         def at(tactic: "WarpSplitKTactic", stages: Iterable[int]) -> list["WarpSplitKTactic"]:
             """The legal ones of these depths; one that does not fit becomes the deepest that does."""
-            deepest = max(
-                (s for s in range(1, MAX_STAGES + 1) if replace(tactic, stages=s).why_not(problem, device) is None),
-                default=0,
-            )
-            depths = {min(s, deepest) for s in stages}
-            return [t for s in sorted(depths) if (t := replace(tactic, stages=s)).why_not(problem, device) is None]
+            depths = tactic.depths(problem, device)
+            wanted = {min(s, depths[-1].stages) for s in stages} if depths else ()
+            return [deep for deep in depths if deep.stages in wanted]
 
         covering = next((tile for tile in TOKEN_TILES if tile >= problem.m), TOKEN_TILES[-1])
         tokens = {covering, max(covering // 2, TOKEN_TILES[0])} - {self.token_tile}

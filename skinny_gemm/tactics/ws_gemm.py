@@ -1,7 +1,7 @@
 """Tactics of the weight-stationary GEMM: what is legal, what it costs, and a good one by reasoning."""
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache
 from math import ceil
@@ -179,25 +179,22 @@ class WsGemmTactic(Tactic):
     @classmethod
     def enumerate(cls, problem: GemmProblem, device: Device) -> list["WsGemmTactic"]:
         """Every legal tactic with rt up to 8, ch of 1, 2 or 4 and groups of 8, 16, 32 ... tokens, ascending."""
-        if cls.refusal(problem):
-            return []
-        return list(_enumerate(cls, layout.token_tiles(problem.m), problem.n, problem.k, device))
+        return [] if cls.refusal(problem) else list(_enumerate(_whole_tiles(problem), device))
 
     @classmethod
     def choices(cls, problem: GemmProblem, device: Device) -> dict[str, tuple[int, ...]]:
         """For each field the values that appear in at least one tactic of `enumerate`, ascending."""
         if cls.refusal(problem):
             return {field.name: () for field in fields(cls)}
-        return _choices(cls, layout.token_tiles(problem.m), problem.n, problem.k, device)
+        return _choices(_whole_tiles(problem), device)
 
     @classmethod
     def unsupported(cls, problem: GemmProblem, device: Device) -> str | None:
         """Why no tactic at all can run `problem` on `device`, or None."""
-        if reason := cls.refusal(problem):
-            return f"{problem.n}x{problem.k} at M = {problem.m}: {reason}"
-        if any(True for cut in _searched(problem) for _ in _runs(cls, problem, device, *cut)):
-            return None
-        return f"{problem.n}x{problem.k} at M = {problem.m}: no tactic fits {device.title}"
+        reason = cls.refusal(problem)
+        if reason is None and not any(_runs(problem, device)):
+            reason = f"no tactic fits {device.title}"
+        return reason and f"{problem.n}x{problem.k} at M = {problem.m}: {reason}"
 
     @classmethod
     def heuristic(cls, problem: GemmProblem, device: Device) -> "WsGemmTactic":
@@ -207,7 +204,7 @@ class WsGemmTactic(Tactic):
         """
         if reason := cls.unsupported(problem, device):
             raise ValueError(reason)
-        return _heuristic(cls, layout.token_tiles(problem.m), problem.n, problem.k, device)
+        return _heuristic(_whole_tiles(problem), device)
 
     def preference(self, problem: GemmProblem) -> tuple:
         """Smaller is better: what the fastest tactics on H200 have in common, the strongest first.
@@ -247,7 +244,7 @@ class WsGemmTactic(Tactic):
             if rt not in widest:
                 continue
             blocks = {WsGemmTactic(rt, kq, ks, 0, 0, 1).blocks(problem): kq for kq in allowed}
-            near = sorted({_nearest(blocks, wanted) for wanted in COARSE_BLOCKS})
+            near = sorted({sorted(blocks, key=lambda kb: abs(kb - wanted))[0] for wanted in COARSE_BLOCKS})
             cuts = [(kb, tg) for kb in near for tg in groups if ks > 1] + [(near[-1], 0)]
             for kb, tg in cuts:
                 some = WsGemmTactic(rt, blocks[kb], ks, 0, tg, 0)
@@ -264,77 +261,54 @@ class WsGemmTactic(Tactic):
         return footprint.waves == 1 and device.sms / 4 <= footprint.ctas <= device.sms
 
 
-def _nearest(values: Iterable[int], wanted: int) -> int:
-    """The first of `values` that is closest to `wanted`."""
-    return min(values, key=lambda value: abs(value - wanted))
+def _runs(
+    problem: GemmProblem, device: Device, group: int | None = None
+) -> Iterator[tuple[WsGemmTactic, tuple[int, ...]]]:
+    """The legal tactics in runs that differ in `staged` only: the least staged of each, and all values of `staged`.
 
-
-def _searched(problem: GemmProblem) -> Iterator[tuple[int, int, int]]:
-    """(rt, kq, ks) that divide N and K, ascending."""
+    They are consecutive: one more staged block gives back registers, takes shared memory and changes nothing else.
+    `group`: the one tg to look at.
+    """
+    sizes = [MMA_N << i for i in range(4) if MMA_N << i < 2 * MMA_N * layout.token_tiles(problem.m)]
     warps = range(1, MAX_THREADS // layout.WARP + 1)
     cuts = [(q, s) for q in warps for s in range(1, MAX_CLUSTER + 1) if problem.k % (layout.K_BLOCK * q * s) == 0]
-    for rt in range(1, MAX_ROW_TILES + 1):
-        if problem.n % (MMA_M * rt) == 0:
-            yield from ((rt, kq, ks) for kq, ks in cuts if rt * kq in warps)
+    for rt, (kq, ks) in itertools.product(range(1, MAX_ROW_TILES + 1), cuts):
+        if problem.n % (MMA_M * rt) or rt * kq not in warps:
+            continue
+        groups = [tg for tg in ([0, *sizes] if ks > 1 else [0]) if group in (None, tg)]
+        for tg, ch in itertools.product(groups, (1, 2, 4)):
+            none = WsGemmTactic(rt, kq, ks, 0, tg, ch)
+            least = replace(none, staged=max(0, ceil((none.registers(problem) - none.register_limit()) / HELD)))
+            if least.why_not(problem, device) is None:
+                room = device.smem_per_cta - least.smem_bytes(problem)
+                more = room // (rt * kq * 2 * layout.FRAGMENT_BYTES)
+                yield least, tuple(range(least.staged, min(least.staged + more, least.blocks(problem)) + 1))
 
 
-def _runs(
-    cls: type[WsGemmTactic], problem: GemmProblem, device: Device, rt: int, kq: int, ks: int, only: int | None = None
-) -> Iterator[tuple[int, int, range]]:
-    """(tg, ch) of the legal tactics with these fields, each with the range of `staged`, ascending.
-
-    `only`: the one tg to look at.
-
-    It is a range, since one more staged block gives back registers and takes shared memory, and changes nothing else.
-    """
-    tiles = layout.token_tiles(problem.m)
-    sizes = [MMA_N << i for i in range(4) if MMA_N << i < 2 * MMA_N * tiles]
-    groups = [tg for tg in ([0, *sizes] if ks > 1 else [0]) if only in (None, tg)]
-    for tg, ch in itertools.product(groups, (1, 2, 4)):
-        none = cls(rt, kq, ks, 0, tg, ch)
-        least = replace(none, staged=max(0, ceil((none.registers(problem) - none.register_limit()) / HELD)))
-        if least.why_not(problem, device) is None:
-            room = device.smem_per_cta - least.smem_bytes(problem)
-            more = room // (rt * kq * 2 * layout.FRAGMENT_BYTES)
-            yield tg, ch, range(least.staged, min(least.staged + more, least.blocks(problem)) + 1)
-
-
-# Legality depends on M only through its number of 8-token tiles: these caches serve a slider over M.
+def _whole_tiles(problem: GemmProblem) -> GemmProblem:
+    """With M up to a whole 8-token tile, which changes no legality: so these caches serve a slider over M."""
+    return GemmProblem(MMA_N * layout.token_tiles(problem.m), problem.n, problem.k)
 
 
 @lru_cache(maxsize=32)
-def _enumerate(cls: type[WsGemmTactic], tiles: int, n: int, k: int, device: Device) -> tuple[WsGemmTactic, ...]:
-    problem, legal = GemmProblem(MMA_N * tiles, n, k), []
-    for cut in _searched(problem):
-        runs = list(_runs(cls, problem, device, *cut))
-        for staged in sorted({staged for *_, allowed in runs for staged in allowed}):
-            legal += [cls(*cut, staged, tg, ch) for tg, ch, allowed in runs if staged in allowed]
-    return tuple(legal)
+def _enumerate(problem: GemmProblem, device: Device) -> tuple[WsGemmTactic, ...]:
+    runs = _runs(problem, device)
+    return tuple(
+        WsGemmTactic(*f) for f in sorted((t.rt, t.kq, t.ks, s, t.tg, t.ch) for t, all_s in runs for s in all_s)
+    )
 
 
 @lru_cache(maxsize=256)
-def _heuristic(cls: type[WsGemmTactic], tiles: int, n: int, k: int, device: Device) -> WsGemmTactic:
-    problem = GemmProblem(MMA_N * tiles, n, k)
-    # Groups of half of the tokens, so that one half settles while the other is multiplied.
-    tokens = MMA_N << max(0, (tiles - 1).bit_length() - 1)
-    candidates = (
-        [
-            cls(*cut, staged[0], tg, ch)
-            for cut in _searched(problem)
-            for tg, ch, staged in _runs(cls, problem, device, *cut, only)
-        ]
-        for only in (tokens, 0, None)  # None: whatever there is
-    )
+def _heuristic(problem: GemmProblem, device: Device) -> WsGemmTactic:
+    # Groups of half of the tokens, so that one half settles while the other is multiplied; else whatever there is.
+    tokens = MMA_N << max(0, (layout.token_tiles(problem.m) - 1).bit_length() - 1)
+    candidates = ([least for least, _ in _runs(problem, device, group)] for group in (tokens, 0, None))
     return min(next(filter(None, candidates)), key=lambda tactic: tactic.preference(problem))
 
 
 @lru_cache(maxsize=256)
-def _choices(cls: type[WsGemmTactic], tiles: int, n: int, k: int, device: Device) -> dict[str, tuple[int, ...]]:
-    problem = GemmProblem(MMA_N * tiles, n, k)
-    values: dict[str, set[int]] = {field.name: set() for field in fields(cls)}
-    for rt, kq, ks in _searched(problem):
-        for tg, ch, staged in _runs(cls, problem, device, rt, kq, ks):
-            for name, value in dict(rt=rt, kq=kq, ks=ks, tg=tg, ch=ch).items():
-                values[name].add(value)
-            values["staged"].update(staged)
+def _choices(problem: GemmProblem, device: Device) -> dict[str, tuple[int, ...]]:
+    runs = list(_runs(problem, device))
+    values = {field.name: {getattr(least, field.name) for least, _ in runs} for field in fields(WsGemmTactic)}
+    values["staged"] = {staged for _, every in runs for staged in every}
     return {name: tuple(sorted(legal)) for name, legal in values.items()}
