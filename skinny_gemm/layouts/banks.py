@@ -6,7 +6,7 @@ in two of 16 lanes, a 16-byte access in four of 8 lanes. `ldmatrix` reads a 16-b
 phase: `ldmatrix.x4` counts exactly as a 16-byte access.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,9 +34,10 @@ class Access:
 
     @classmethod
     def of(
-        cls, name: str, bytes_per_lane: int, places: Sequence[tuple], shipped: Address, plain: Address | None = None
+        cls, name: str, bytes_per_lane: int, places: Iterable[tuple], shipped: Address, plain: Address | None = None
     ) -> "Access":
         """The accesses to `places`, each the arguments of `shipped` and `plain`, which give a warp's byte addresses."""
+        places = list(places)
         shipped_at = np.stack([shipped(*place) for place in places])
         return cls(name, bytes_per_lane, shipped_at, plain and np.stack([plain(*place) for place in places]))
 

@@ -6,9 +6,11 @@ tile of each, swizzled (`layouts.swizzle`). Four compute warps each own a quarte
 Plain arithmetic: Python integers, NumPy arrays and DSL integers. Offsets are in elements unless a name says bytes.
 """
 
+from itertools import product
+
 import numpy as np
 
-from . import WARP, Index, Regions, end, placed
+from . import WARP, Index, Regions, placed
 from .banks import Access
 from .fragments import MMA_M, MMA_N, c_element, plane_word
 from .swizzle import CHUNK, ELEMENT_BYTES, plain_offset, tile_offset
@@ -109,48 +111,39 @@ def smem_regions(output_tile: int, token_tile: int, k_tile: int, stages: int) ->
     )
 
 
-def smem_bytes(output_tile: int, token_tile: int, k_tile: int, stages: int) -> int:
-    """Bytes of dynamic shared memory one CTA allocates."""
-    return end(smem_regions(output_tile, token_tile, k_tile, stages))
-
-
 def shared_accesses(output_tile: int, token_tile: int, k_tile: int, b_loader_warps: int) -> list[Access]:
     """Every kind of warp-wide access to shared memory: loaders and compute warps on one stage, then the reduction."""
     lane, warps = np.arange(WARP), range(COMPUTE_WARPS)
     steps_a, steps_b = range(output_tile // MMA_M), range(token_tile // MMA_N)
 
-    def loaded(rows: int, loader_warps: int) -> list[tuple[np.ndarray, np.ndarray]]:
-        """(row, column) of what each loader warp copies at once."""
-        threads = loader_warps * WARP
-        chunks = range(loader_chunks(rows, threads, k_tile))
-        return [loader_chunk(w * WARP + lane, i, threads, k_tile) for i in chunks for w in range(loader_warps)]
+    def loads(rows: int, loader_warps: int) -> list[tuple[Index, Index]]:
+        chunks = product(range(loader_warps), range(loader_chunks(rows, loader_warps * WARP, k_tile)))
+        return [loader_chunk(w * WARP + lane, i, loader_warps * WARP, k_tile) for w, i in chunks]
 
-    tiles = {
-        "A, ldmatrix": [a_ldmatrix(w, i, p, lane, k_tile) for w in warps for i in steps_a for p in range(k_tile // 64)],
-        "B, ldmatrix": [
-            b_ldmatrix(w, j, q, lane, k_tile) for w in warps for j in steps_b for q in range(k_tile // 128)
-        ],
-        "A, cp.async": loaded(output_tile, WEIGHT_LOADER_WARPS),
-        "B, cp.async": loaded(token_tile, b_loader_warps),
-    }
-    stores = [accumulator_element(i, j, lane, word) for i in steps_a for j in steps_b for word in (0, 2)]
+    def on_tile(name: str, places: list[tuple[Index, Index]]) -> Access:
+        shipped, plain = (
+            lambda row, col, offset=offset: ELEMENT_BYTES * offset(row, col, k_tile)
+            for offset in (tile_offset, plain_offset)
+        )
+        return Access.of(name, 16, places, shipped, plain)
+
+    def on_partials(name: str, bytes_per_lane: int, places: list[tuple[Index, Index]]) -> Access:
+        return Access.of(
+            name,
+            bytes_per_lane,
+            places,
+            lambda feature, token: 4 * partial_word(feature, token, output_tile),
+            lambda feature, token: 4 * (feature * token_tile + token),
+        )
+
     units = [reduce_unit(first + lane, output_tile) for first in range(0, reduce_units(output_tile, token_tile), WARP)]
-    loads = [(feature + f, token) for feature, token in units for f in range(FEATURES_PER_UNIT)]
-
-    def element(row: Index, col: Index) -> Index:
-        return ELEMENT_BYTES * tile_offset(row, col, k_tile)
-
-    def plain_element(row: Index, col: Index) -> Index:
-        return ELEMENT_BYTES * plain_offset(row, col, k_tile)
-
-    def partial(feature: Index, token: Index) -> Index:
-        return 4 * partial_word(feature, token, output_tile)
-
-    def plain_partial(feature: Index, token: Index) -> Index:
-        return 4 * (feature * token_tile + token)
-
     return [
-        *(Access.of(name, 16, places, element, plain_element) for name, places in tiles.items()),
-        Access.of("partials, st", 8, stores, partial, plain_partial),
-        Access.of("partials, ld", 4, loads, partial, plain_partial),
+        on_tile("A, ldmatrix", [a_ldmatrix(*at, lane, k_tile) for at in product(warps, steps_a, range(k_tile // 64))]),
+        on_tile("B, ldmatrix", [b_ldmatrix(*at, lane, k_tile) for at in product(warps, steps_b, range(k_tile // 128))]),
+        on_tile("A, cp.async", loads(output_tile, WEIGHT_LOADER_WARPS)),
+        on_tile("B, cp.async", loads(token_tile, b_loader_warps)),
+        on_partials(
+            "partials, st", 8, [accumulator_element(i, j, lane, w) for i, j, w in product(steps_a, steps_b, (0, 2))]
+        ),
+        on_partials("partials, ld", 4, [(f + i, token) for f, token in units for i in range(FEATURES_PER_UNIT)]),
     ]

@@ -12,7 +12,7 @@ from itertools import product
 
 import numpy as np
 
-from . import WARP, Index, Regions, end, placed
+from . import WARP, Index, Regions, placed
 from .banks import Access
 from .fragments import MMA_M, MMA_N, c_element, plane_word
 from .swizzle import ELEMENT_BYTES
@@ -177,39 +177,39 @@ def smem_regions(m: int, k: int, rt: int, kq: int, ks: int, staged: int, tg: int
     return placed((name, size, 8) for name, size in sizes.items())
 
 
-def smem_bytes(m: int, k: int, rt: int, kq: int, ks: int, staged: int, tg: int) -> int:
-    """Bytes of dynamic shared memory one CTA allocates."""
-    return end(smem_regions(m, k, rt, kq, ks, staged, tg))
-
-
 def shared_accesses(kb: int, k_slice: int, rt: int, kq: int, ks: int, staged: int, tg: int) -> list[Access]:
     """Every kind of warp-wide access to shared memory: kb K blocks a warp, `k_slice` K elements a CTA."""
     lane = np.arange(WARP)
     row, column = load_row(lane), k_column(0, 0, lane, kb)
-    accesses = []
 
-    def stage(warp: int, block: int, half: int) -> Index:
-        return stage_offset(warp, block, half, lane, staged)
-
-    def plain_stage(warp: int, block: int, half: int) -> Index:
-        return ELEMENT_BYTES * ((row + 8 * half) * staged * K_BLOCK + column + K_BLOCK * block)
-
-    if staged:
-        places = list(product(range(rt * kq), range(staged), (0, 1)))
-        accesses += [Access.of(f"stages, {kind}", 16, places, stage, plain_stage) for kind in ("cp.async", "ld")]
-    if tg:
-        columns = [(k_column(part, block, lane, kb),) for part, block in product(range(kq), range(kb))]
-        shipped, plain = (lambda at: x_offset(row, at, k_slice)), (lambda at: ELEMENT_BYTES * (row * k_slice + at))
-        accesses.append(Access.of("x, ld", 16, columns, shipped, plain))
-    region, parts = ("receive", ks * kq) if tg else ("parts", kq)
-    for kind in ("st", "ld"):
-        slots = [(0, part, lane, parts) for part in range(parts)]
-        accesses.append(Access.of(f"{region}, {kind}", 16, slots, part_offset))
-    stores = [accumulator_element(lane, word) for word in (0, 2)]
-    first, token = publish_unit(lane)
-    loads = [(first + i, token) for i in range(4)]
-    for kind, width, turned in (("st", 8, stores), ("ld", 4, loads)):
-        accesses.append(
-            Access.of(f"red, {kind}", width, turned, red_offset, lambda row, token: 4 * (row * MMA_N + token))
+    def stage(kind: str) -> Access:
+        return Access.of(
+            f"stages, {kind}",
+            16,
+            product(range(rt * kq), range(staged), (0, 1)),
+            lambda warp, block, half: stage_offset(warp, block, half, lane, staged),
+            lambda _, block, half: ELEMENT_BYTES * ((row + 8 * half) * staged * K_BLOCK + column + K_BLOCK * block),
         )
-    return accesses
+
+    def red(kind: str, bytes_per_lane: int, places: list[tuple[Index, Index]]) -> Access:
+        return Access.of(
+            f"red, {kind}", bytes_per_lane, places, red_offset, lambda row, token: 4 * (row * MMA_N + token)
+        )
+
+    x = Access.of(
+        "x, ld",
+        16,
+        ((k_column(part, block, lane, kb),) for part, block in product(range(kq), range(kb))),
+        lambda column: x_offset(row, column, k_slice),
+        lambda column: ELEMENT_BYTES * (row * k_slice + column),
+    )
+    region, parts = ("receive", ks * kq) if tg else ("parts", kq)
+    slots = [(0, part, lane, parts) for part in range(parts)]
+    first, token = publish_unit(lane)
+    return [
+        *([stage("cp.async"), stage("ld")] if staged else []),
+        *([x] if tg else []),
+        *(Access.of(f"{region}, {kind}", 16, slots, part_offset) for kind in ("st", "ld")),
+        red("st", 8, [accumulator_element(lane, word) for word in (0, 2)]),
+        red("ld", 4, [(first + i, token) for i in range(4)]),
+    ]

@@ -29,24 +29,24 @@ def answer(
     """`best`, and one paragraph that says it; ValueError, in a sentence, where there is no such record."""
     check_choice("mode", mode, MODES)
     rows = weight_rows(n, k, mode, device, data_dir)
-    answer = best(n, k, m, mode, device, kernel, data_dir, rows)
+    result = best(n, k, m, mode, device, kernel, data_dir, rows)
     of_problem = [row for row in rows if row.m == m]
     ours = competing(of_problem, kernel)
-    chosen = next(row for row in ours if (row.kernel, row.tactic) == (answer.kernel, answer.tactic))
-    campaign = store.campaigns(data_dir)[answer.campaign]
+    chosen = next(row for row in ours if (row.kernel, row.tactic) == (result.kernel, result.tactic))
+    campaign = store.campaigns(data_dir)[result.campaign]
     sentences = (
-        f"For {n}x{k} at M = {m} on {device}, {mode} launches and cold weights, take {answer.kernel} {answer.tactic}: "
+        f"For {n}x{k} at M = {m} on {device}, {mode} launches and cold weights, take {result.kernel} {result.tactic}: "
         f"{time_of(chosen)}.",
-        how_far(chosen, answer.bound),
+        how_far(chosen, result.bound),
         how_sure(chosen, (row for row in ours if row is not chosen)),
         f"Of the peers' best, it is {against(chosen, best_peers(of_problem))}."
-        if answer.peers
+        if result.peers
         else "No peer is recorded.",
-        f"Campaign {answer.campaign}, commit {answer.commit[:8]}.",
-        elsewhere(chosen, _rivals(rows, of_problem, answer.bound)),
+        f"Campaign {result.campaign}, commit {result.commit[:8]}.",
+        elsewhere(chosen, _rivals(rows, of_problem, result.bound)),
         "The SM clock had dropped when it was measured: measure again." if store.is_slow(chosen, campaign) else "",
     )
-    return answer, " ".join(sentence for sentence in sentences if sentence)
+    return result, " ".join(sentence for sentence in sentences if sentence)
 
 
 def best_peers(rows: Iterable[Record]) -> dict[str, Record]:

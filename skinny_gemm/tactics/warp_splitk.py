@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from ..device import Device
+from ..layouts import Regions, end
 from ..layouts import warp_splitk as layout
 from ..layouts.banks import Access
 from ..problem import GemmProblem
@@ -46,9 +47,14 @@ class WarpSplitKTactic(Tactic):
         return layout.WARP * (layout.COMPUTE_WARPS + layout.WEIGHT_LOADER_WARPS + self.b_loader_warps)
 
     @property
+    def smem_regions(self) -> Regions:
+        """Shared memory of a CTA."""
+        return layout.smem_regions(self.output_tile, self.token_tile, self.k_tile, self.stages)
+
+    @property
     def smem_bytes(self) -> int:
         """Dynamic shared memory of a CTA."""
-        return layout.smem_bytes(self.output_tile, self.token_tile, self.k_tile, self.stages)
+        return end(self.smem_regions)
 
     def grid(self, problem: GemmProblem) -> tuple[int, int, int]:
         """CTAs along N and M."""
@@ -92,10 +98,9 @@ class WarpSplitKTactic(Tactic):
         columns, rows, _ = self.grid(problem)
         ctas, ctas_per_sm = columns * rows, occupancy(self.smem_bytes, self.threads, device)
         resident = min(ctas_per_sm, ceil(ctas / device.sms))
-        regions = layout.smem_regions(self.output_tile, self.token_tile, self.k_tile, self.stages)
-        ring = sum(size for name, _, size in regions if name in ("A", "B"))
+        ring = sum(size for name, _, size in self.smem_regions if name in ("A", "B"))
         return Footprint(
-            regions=tuple(regions),
+            regions=tuple(self.smem_regions),
             smem_bytes=self.smem_bytes,
             threads=self.threads,
             ctas=ctas,

@@ -17,7 +17,7 @@ that the last slots hold, and the CTAs of one launch may fill all slots of an SM
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
@@ -27,14 +27,12 @@ from ..layouts.swizzle import CHUNK
 from ..problem import GemmProblem
 from .formula import SHARPNESS, Coefficient, Formula, Terms, hbm_rate, soft_maximum
 
-if TYPE_CHECKING:
-    from .warp_splitk import WarpSplitKTactic
-
 SPREAD = 16  #: SMs that even a crowded launch is spread over, about a GPC's
 CHAIN = ("chained",)
 
 
-def _quantities(tactic: "WarpSplitKTactic", problem: GemmProblem, device: Device) -> dict[str, float]:
+def _quantities(tactic: Any, problem: GemmProblem, device: Device) -> dict[str, float]:
+    """Of a `WarpSplitKTactic`, whose module imports this one."""
     footprint = tactic.footprint(problem, device)
     _, token_tiles, _ = tactic.grid(problem)
     tiles = problem.k // tactic.k_tile

@@ -9,7 +9,7 @@ from math import ceil
 import numpy as np
 
 from ..device import Device
-from ..layouts import mailbox
+from ..layouts import Regions, end, mailbox
 from ..layouts import ws_gemm as layout
 from ..layouts.banks import Access
 from ..layouts.fragments import MMA_M, MMA_N
@@ -84,13 +84,13 @@ class WsGemmTactic(Tactic):
         wanted = self.ch or max(1, MAX_CHAINS // layout.tiles_per_group(problem.m, self.tg))
         return min(wanted, 2 * self.blocks(problem))
 
-    def smem_regions(self, problem: GemmProblem) -> list[tuple[str, int, int]]:
-        """Shared memory of a CTA: (name, byte offset, bytes)."""
+    def smem_regions(self, problem: GemmProblem) -> Regions:
+        """Shared memory of a CTA."""
         return layout.smem_regions(problem.m, problem.k, self.rt, self.kq, self.ks, self.staged, self.tg)
 
     def smem_bytes(self, problem: GemmProblem) -> int:
         """Dynamic shared memory of a CTA."""
-        return layout.smem_bytes(problem.m, problem.k, self.rt, self.kq, self.ks, self.staged, self.tg)
+        return end(self.smem_regions(problem))
 
     def registers(self, problem: GemmProblem) -> int:
         """Registers that a thread needs at the least: weights, accumulators and the rest."""

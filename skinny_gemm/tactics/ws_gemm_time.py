@@ -12,7 +12,7 @@ come over DSMEM. Port counts for isolated launches only.
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
@@ -21,11 +21,9 @@ from ..layouts import ws_gemm as layout
 from ..problem import GemmProblem
 from .formula import SHARPNESS, Coefficient, Formula, Terms, hbm_rate, soft_maximum
 
-if TYPE_CHECKING:
-    from .ws_gemm import WsGemmTactic
 
-
-def _quantities(tactic: "WsGemmTactic", problem: GemmProblem, device: Device) -> dict[str, float]:
+def _quantities(tactic: Any, problem: GemmProblem, device: Device) -> dict[str, float]:
+    """Of a `WsGemmTactic`, whose module imports this one."""
     ctas, _, _ = tactic.grid(problem)
     tiles = layout.token_tiles(problem.m)
     slots = layout.slots(tiles * tactic.rt, tactic.ks)

