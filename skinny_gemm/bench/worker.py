@@ -1,4 +1,4 @@
-"""A machine in a process of its own: a tactic that hangs, crashes or ruins the GPU context costs its own point only.
+"""A rig in a process of its own: a tactic that hangs, crashes or ruins the GPU context costs its own point only.
 
 One process measures many points, one after another, and holds the GPU context and the buffers. Where a point takes too
 long, kills the process or loses the context, the process is killed and the next point starts a new one.
@@ -9,9 +9,15 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing import get_context
+from typing import TYPE_CHECKING, Any
 
-from ..records import Point
-from .machine import Machine, Measurement, sentence
+from .task import Measurement, Task, sentence
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+    from multiprocessing.process import BaseProcess
+
+    from .rig import Rig
 
 LIMIT_S = 120.0  #: for one point; the first of a shape computes its reference, peers compile at their first launch
 START_S = 300.0  #: for loading PyTorch, making a context and filling the buffers
@@ -23,31 +29,32 @@ class Failed(Exception):
 
 
 class Worker:
-    """The machine that `make()` builds, in a spawned process; `make` must be picklable. Close it, or use `with`.
+    """The rig that `make()` builds, in a spawned process; `make` must be picklable. Close it, or use `with`.
 
-    What a `Machine` raises becomes `Failed`; a process that cannot be started or killed is RuntimeError, since then
+    What a `Rig` raises becomes `Failed`; a process that cannot be started or killed is RuntimeError, since then
     nothing more can be measured. `limit_s` bounds every call.
     """
 
-    def __init__(self, make: Callable[[], Machine], limit_s: float = LIMIT_S):
+    def __init__(self, make: Callable[[], "Rig"], limit_s: float = LIMIT_S):
         self.make, self.limit_s = make, limit_s
         self.clock_samples: list[dict] = []
-        self._process = self._connection = None
+        self._process: BaseProcess | None = None
+        self._connection: Connection
 
     def describe(self) -> dict[str, str]:
-        """See `Machine.describe`."""
+        """See `Rig.describe`."""
         return self._call("describe")
 
-    def measure(self, point: Point) -> Measurement:
-        """See `Machine.measure`."""
-        return self._call("measure", point)
+    def measure(self, task: Task) -> Measurement:
+        """See `Rig.measure`."""
+        return self._call("measure", task)
 
     def ceilings(self) -> dict[str, float]:
-        """See `Machine.ceilings`."""
+        """See `Rig.ceilings`."""
         return self._call("ceilings")
 
     def sample_clocks(self, when: str) -> None:
-        """See `Machine.sample_clocks`."""
+        """See `Rig.sample_clocks`."""
         self._call("sample_clocks", when)
 
     def close(self) -> None:
@@ -60,13 +67,13 @@ class Worker:
             if process.is_alive():
                 raise RuntimeError(f"Process {process.pid} hangs on the GPU and cannot be killed.")
 
-    def __enter__(self):
+    def __enter__(self) -> "Worker":
         return self
 
     def __exit__(self, *_) -> None:
         self.close()
 
-    def _call(self, method: str, *arguments):
+    def _call(self, method: str, *arguments: Any) -> Any:
         if self._process is None:
             self._start()
         with suppress(ConnectionError):  # the process has died since its last answer: said below
@@ -107,11 +114,11 @@ class Worker:
         raise Failed(f"no result after {limit_s:g} s: killed")
 
 
-def _serve(connection, make: Callable[[], Machine]) -> None:
+def _serve(connection: "Connection", make: Callable[[], "Rig"]) -> None:
     """Answers calls until the other end closes: (result, failure in words or None, new clock samples, context lost)."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is the campaign's to handle
     try:
-        machine = make()
+        rig = make()
     except Exception as error:
         connection.send((None, sentence(error), [], True))
         sys.exit(1)
@@ -120,8 +127,8 @@ def _serve(connection, make: Callable[[], Machine]) -> None:
         while True:
             method, arguments = connection.recv()
             try:
-                result, failure, lost = getattr(machine, method)(*arguments), None, False
+                result, failure, lost = getattr(rig, method)(*arguments), None, False
             except Exception as error:
-                result, failure, lost = None, sentence(error), machine.lost()
-            samples, machine.clock_samples = machine.clock_samples, []
+                result, failure, lost = None, sentence(error), rig.lost()
+            samples, rig.clock_samples = rig.clock_samples, []
             connection.send((result, failure, samples, lost))

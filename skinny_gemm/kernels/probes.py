@@ -11,7 +11,7 @@ import cutlass
 import cutlass.cute as cute
 from cutlass import Float32, Int32, Int64
 
-from ..artifact import CompiledKernel, Parameter
+from ..artifact import Parameter
 from . import ptx
 
 WARP = 32
@@ -235,12 +235,3 @@ class MmaRate:
             for word in cutlass.range_constexpr(4):
                 total = total + acc[chain][word]
         ptx.store_global_b32(out.toint() + Int64(cta * self.THREADS + thread) * 4, total)
-
-
-def compile_probe(probe: Stream | DependencyFloor | Producer | MmaRate, arch: str) -> CompiledKernel:
-    """The compiled probe; needs no GPU."""
-    from ..runtime import compile_jit
-
-    names = {Stream: "stream", DependencyFloor: "dependency-floor", Producer: "producer", MmaRate: "mma-rate"}
-    name = names[type(probe)]
-    return compile_jit(name, probe, probe.PARAMETERS, probe.block, probe.smem_bytes, arch, pdl=True)

@@ -1,17 +1,18 @@
 """Answers from the records: the best tactic of a problem, how sure, how far from its bound and from its peers.
 
-`python -m skinny_gemm.bench.tables` writes data/best.csv, the default tactics, from them.
+`write_defaults` writes data/best.csv, the default tactics, from them.
 """
 
 import csv
 import io
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..catalogue import data_dir as default_data_dir
+from ..files import write_whole
 from . import store
-from .store import BOUNDS, PEERS, Record
+from .schema import BOUNDS, PEERS, Record
 
 COLUMNS = ("device", "kernel", "n", "k", "m", "tactic", "median_us", "campaign")  #: of data/best.csv
 
@@ -115,17 +116,6 @@ def defaults(data_dir: str | Path | None = None) -> str:
     return text.getvalue()
 
 
-def main() -> Path:
-    """Writes data/best.csv anew."""
-    from ..catalogue import data_dir
-
-    path = data_dir() / "best.csv"
-    store.write_whole(path, defaults().encode())
-    return path
-
-
-if __name__ == "__main__":
-    try:
-        print(f"wrote {main()}")
-    except (ValueError, OSError) as error:
-        sys.exit(f"error: {error}")
+def write_defaults() -> Path:
+    """Writes data/best.csv anew and returns its path."""
+    return write_whole(default_data_dir() / "best.csv", defaults().encode())

@@ -5,13 +5,13 @@ the SAME nearly everywhere: how far they are from that is how far the records ca
 """
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from .schema import Campaign, Record
 from .statistics import TOLERANCE, Verdict, verdict
-from .store import Campaign, Record, read_campaign
+from .store import campaign_folder, read_campaign
 
 WORST = 12  #: points that the text shows
 
@@ -127,7 +127,7 @@ def compare(first: str | Path, second: str | Path, tolerance: float = TOLERANCE)
     """
     if not 0 <= tolerance < 1:
         raise ValueError(f"tolerance is {tolerance}, but must be a fraction of 0 to 1.")
-    (one, rows), (two, others) = (read_campaign(_folder(name)) for name in (first, second))
+    (one, rows), (two, others) = (read_campaign(campaign_folder(name)) for name in (first, second))
     mine, theirs = ({row.point: row for row in rows} for rows in (rows, others))
     common = [point for point in mine if point in theirs]
     if not common:
@@ -135,17 +135,6 @@ def compare(first: str | Path, second: str | Path, tolerance: float = TOLERANCE)
     pairs = [Pair(mine[p], theirs[p], verdict(theirs[p], mine[p], tolerance)) for p in common]
     pairs.sort(key=lambda pair: -pair.change)
     return Comparison(one, two, tuple(pairs), len(mine) - len(common), len(theirs) - len(common), tolerance)
-
-
-def _folder(name: str | Path) -> Path:
-    from ..catalogue import data_dir
-
-    root = data_dir() / "campaigns"
-    for folder in (root / name, Path(name)):
-        if folder.is_dir():
-            return folder
-    known: Sequence[str] = sorted(path.name for path in root.iterdir() if path.is_dir()) if root.is_dir() else ()
-    raise ValueError(f"There is no campaign {str(name)!r}: recorded are {', '.join(known) or 'none'}.")
 
 
 def _facts(campaign: Campaign) -> dict:

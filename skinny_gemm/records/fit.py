@@ -1,11 +1,12 @@
-"""Fits the performance model: `python -m skinny_gemm.bench.fit` writes data/model.json, with `show` it prints it."""
+"""Fits the performance model: `write_fit` writes data/model.json, `lines` says what is in it."""
 
 import json
-import sys
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 
+from ..catalogue import data_dir
+from ..files import write_whole
 from . import model, store
 
 
@@ -28,21 +29,8 @@ def lines() -> list[str]:
     return text
 
 
-def main() -> Path:
-    """Writes data/model.json anew."""
-    from ..catalogue import data_dir
-
+def write_fit() -> Path:
+    """Writes data/model.json anew and returns its path."""
     for sentence in store.problems().values():
         raise ValueError(sentence)
-    path = data_dir() / "model.json"
-    store.write_whole(path, fitted(store.load()).encode())
-    return path
-
-
-if __name__ == "__main__":
-    if sys.argv[1:] not in ([], ["show"]):
-        sys.exit("usage: python -m skinny_gemm.bench.fit [show]")
-    try:
-        print("\n".join(lines()) if sys.argv[1:] else f"wrote {main()}")
-    except (ValueError, OSError) as error:
-        sys.exit(f"error: {error}")
+    return write_whole(data_dir() / "model.json", fitted(store.load()).encode())

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from ..device import Device
 from ..problem import GemmProblem
 from ..tactics import KERNELS, grids
+from .schema import Record
 from .statistics import Verdict, verdict
-from .store import Record
 
 TARGET = 0.02  #: the grid is good enough where it costs no more
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from . import store
 from .best import Best, best, weight_rows
+from .schema import BOUNDS, MODES, PEERS, Record, is_slow
 from .statistics import Verdict, verdict
-from .store import BOUNDS, MODES, PEERS, Record
 
 _THAN = {Verdict.FASTER: "than", Verdict.SLOWER: "than", Verdict.SAME: "as", Verdict.UNDECIDED: "against"}
 
@@ -41,7 +41,7 @@ def answer(
         f"Of the peers' best, it is {against(chosen, best_peers(here))}." if found.peers else "No peer is recorded.",
         f"Campaign {found.campaign}, commit {found.commit[:8]}.",
         elsewhere(chosen, _rivals(rows, here, found.bound)),
-        "The SM clock had dropped when it was measured: measure again." if store.is_slow(chosen, campaign) else "",
+        "The SM clock had dropped when it was measured: measure again." if is_slow(chosen, campaign) else "",
     )
     return found, " ".join(sentence for sentence in sentences if sentence)
 

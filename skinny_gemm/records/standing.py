@@ -1,20 +1,12 @@
-"""A campaign in one table of text: `python -m skinny_gemm.bench.summary data/campaigns/<id>`. Needs no pandas.
+"""A campaign in one table of text, and how our best stand against the peers' best. Needs no pandas."""
 
-With `--pruning` before the folder: what the coarse grid of tactics costs, by a campaign of full sweeps.
-`--standing h200` instead: our best against the peers' best, over all records of a device.
-"""
-
-import sys
 from collections.abc import Iterable
 from itertools import product
-from pathlib import Path
 from statistics import median
 
-from .. import device as devices
 from . import best as tables
-from . import pruning, store
+from .schema import BOUNDS, MODES, PEERS, Campaign, Record
 from .statistics import verdict
-from .store import BOUNDS, MODES, PEERS, Record, read_campaign
 
 NOISE = 0.04  #: 95 % of the points of two campaigns on two boards differed by less, see the README
 
@@ -85,38 +77,14 @@ def _best(rows: Iterable[Record]) -> Record | None:
     return min(rows, key=lambda row: row.median_us, default=None)
 
 
-def main(folder: str) -> None:
-    """Prints the campaign in `folder`: the machine, the ceilings, the table, the failures."""
-    campaign, rows = read_campaign(Path(folder))
+def summary(campaign: Campaign, rows: Iterable[Record]) -> list[str]:
+    """The campaign as text: the machine, the ceilings, the table, the failures."""
     state = "complete" if campaign.complete else "NOT complete"
-    print(f"{campaign.id}: {campaign.gpu}, driver {campaign.driver}, CUDA {campaign.cuda}, {campaign.commit}, {state}")
-    print("ceilings:", dict(campaign.ceilings), campaign.method.get("ceilings_failed", ""))
-    print("clocks:", {name: value for name, value in campaign.clocks.items() if name != "samples"})
-    print("\n".join(lines(rows)))
-    for failure in campaign.failures:
-        print("failed:", failure)
-
-
-def show_pruning(folder: str) -> None:
-    """Prints what pruning costs by the full sweeps of the campaign in `folder`."""
-    campaign, rows = read_campaign(Path(folder))
-    failed = [tuple(failure[name] for name in ("kernel", "n", "k", "m", "tactic")) for failure in campaign.failures]
-    print("\n".join(pruning.lines(pruning.costs(rows, devices.get(campaign.device), failed))))
-
-
-def show_standing(device: str) -> None:
-    """Prints `standing` of all records of a device of the catalogue."""
-    name = devices.get(device).name
-    print("\n".join(standing(row for row in store.rows() if row.device == name)))
-
-
-SHOW = {"": main, "--pruning": show_pruning, "--standing": show_standing}
-
-if __name__ == "__main__":
-    *flags, subject = sys.argv[1:] or [""]
-    if len(flags) > 1 or not subject or subject in SHOW or (show := SHOW.get("".join(flags))) is None:
-        sys.exit("usage: python -m skinny_gemm.bench.summary [--pruning] CAMPAIGN_FOLDER | --standing DEVICE")
-    try:
-        show(subject)
-    except (ValueError, OSError) as error:
-        sys.exit(f"error: {error}")
+    clocks = {name: value for name, value in campaign.clocks.items() if name != "samples"}
+    return [
+        f"{campaign.id}: {campaign.gpu}, driver {campaign.driver}, CUDA {campaign.cuda}, {campaign.commit}, {state}",
+        f"ceilings: {dict(campaign.ceilings)} {campaign.method.get('ceilings_failed', '')}",
+        f"clocks: {clocks}",
+        *lines(rows),
+        *(f"failed: {failure}" for failure in campaign.failures),
+    ]

@@ -130,6 +130,13 @@ def compile_jit(
     )
 
 
+def compile_probe(probe, arch: str) -> CompiledKernel:
+    """A compiled probe of `kernels.probes`."""
+    names = {"Stream": "stream", "DependencyFloor": "dependency-floor", "Producer": "producer", "MmaRate": "mma-rate"}
+    name = names[type(probe).__name__]
+    return compile_jit(name, probe, probe.PARAMETERS, probe.block, probe.smem_bytes, arch, pdl=True)
+
+
 def _kernel_module_name(kernel: str) -> str:
     return "skinny_gemm.kernels." + kernel.replace("-", "_")
 

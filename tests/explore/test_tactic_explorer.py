@@ -15,9 +15,9 @@ from typing import ClassVar
 
 import pandas
 import pytest
+from skinny_gemm.bench.machine import Measurement
 
 from skinny_gemm import device, records, tactics
-from skinny_gemm.bench.machine import Measurement
 from skinny_gemm.explore import TacticExplorer, controls, shown
 from skinny_gemm.figures import performance, views
 from skinny_gemm.problem import FrontProblem, GemmProblem

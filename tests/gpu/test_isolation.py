@@ -6,11 +6,11 @@ The kernels are a streaming probe with more rounds than a day has time for, and 
 from functools import partial
 
 import pytest
+from skinny_gemm.bench.machine import Machine
 
 from skinny_gemm import device
 from skinny_gemm.artifact import LaunchArguments
 from skinny_gemm.bench import bounds
-from skinny_gemm.bench.machine import Machine
 from skinny_gemm.bench.worker import Failed, Worker
 from skinny_gemm.kernels.probes import Stream
 from skinny_gemm.records import Point
