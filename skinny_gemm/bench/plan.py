@@ -107,7 +107,7 @@ def _bounds(n: int, k: int, modes: Sequence[str], weights: str) -> list[Task]:
     if "chained" in modes:
         ctas = bounds.floor_ctas(n)
         points += [Point("dependency-floor", n, k, 1, str(count), "chained", weights) for count in ctas]
-    return [Task(point) for point in points]
+    return [Task(point, GemmProblem(1, n, k)) for point in points]
 
 
 def _rival_tactics(name: str, problem: GemmProblem, device: Device) -> Sequence[object]:

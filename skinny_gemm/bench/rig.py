@@ -15,7 +15,7 @@ import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from math import nan
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ from ..artifact import CompiledKernel, LaunchArguments
 from ..device import Device
 from ..kernels.probes import DependencyFloor, MmaRate, Producer, Ring, Stream
 from ..problem import BF16_BYTES, GemmProblem
-from ..records import PEERS, ExposedSamples, Point
+from ..records import BOUNDS, PEERS, ExposedSamples, Point
 from ..runtime import bind, launch
 from ..runtime.compile import compile_probe, dsl_version
 from ..runtime.driver import check
@@ -93,7 +93,7 @@ class Rig:
             largest = max(largest, bounds.ASYMPTOTE_BYTES)
         self.pool = self._normal(largest // BF16_BYTES + bounds.SLACK_BYTES)
 
-    def describe(self) -> dict[str, str]:
+    def describe(self) -> dict[str, Any]:
         """GPU name and versions, as `Campaign` names them."""
         return {
             "gpu": torch.cuda.get_device_name(0),
@@ -107,7 +107,7 @@ class Rig:
     def measure(self, task: Task) -> Measurement:
         """Times one task and checks its result. ValueError if the result is wrong."""
         point, problem = task.point, task.problem
-        if problem is None:
+        if point.kernel in BOUNDS:
             return self._measure_bound(point)
         buffers = self._buffers(point.n, point.k)
         copies = graphs.copies_for(problem.weight_bytes, self.device.l2_bytes, point.weights)
@@ -255,7 +255,8 @@ class Rig:
         try:
             return clocks.Nvml(bus_id.split(b"\0")[0].decode())
         except Exception as error:  # a container without NVML can still measure; the records say so
-            return self._without_nvml(error)
+            self._without_nvml(error)
+            return None
 
     def _without_nvml(self, error: Exception) -> None:
         self.clock_samples.append({"when": "never", "throttle": [], "error": sentence(error)})

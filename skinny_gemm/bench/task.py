@@ -12,10 +12,13 @@ Progress = Callable[[str, int, int], None]  #: (what, done, of how many)
 
 @dataclass(frozen=True)
 class Task:
-    """A point and the problem that it measures, as its kernel sees it; None for a bound, which multiplies nothing."""
+    """A point and the problem that it measures, as its kernel sees it.
+
+    A bound multiplies nothing: its problem is its weight, with one token, whatever the point's M is.
+    """
 
     point: Point
-    problem: GemmProblem | None = None
+    problem: GemmProblem
 
     @classmethod
     def of(

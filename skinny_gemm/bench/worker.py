@@ -41,7 +41,7 @@ class Worker:
         self._process: BaseProcess | None = None
         self._connection: Connection
 
-    def describe(self) -> dict[str, str]:
+    def describe(self) -> dict[str, Any]:
         """See `Rig.describe`."""
         return self._call("describe")
 
@@ -74,11 +74,10 @@ class Worker:
         self.close()
 
     def _call(self, method: str, *arguments: Any) -> Any:
-        if self._process is None:
-            self._start()
+        process = self._process or self._start()
         with suppress(ConnectionError):  # the process has died since its last answer: said below
             self._connection.send((method, arguments))
-        answer, failure, samples, lost = self._answer(self.limit_s)
+        answer, failure, samples, lost = self._answer(process, self.limit_s)
         self.clock_samples += samples
         if lost:
             self.close()
@@ -86,27 +85,29 @@ class Worker:
             raise Failed(f"{failure} (the GPU context was lost)" if lost else failure)
         return answer
 
-    def _start(self) -> None:
+    def _start(self) -> "BaseProcess":
         spawn = get_context("spawn")
         self._connection, other = spawn.Pipe()
-        self._process = spawn.Process(target=_serve, args=(other, self.make), name="skinny-gemm bench", daemon=False)
-        self._process.start()
+        process = spawn.Process(target=_serve, args=(other, self.make), name="skinny-gemm bench", daemon=False)
+        process.start()
+        self._process = process
         other.close()  # so that the end of the process ends the pipe
         try:
-            _, failure, *_ = self._answer(START_S)
+            _, failure, *_ = self._answer(process, START_S)
         except Failed as error:
             failure = str(error)
         if failure:
             self.close()
             raise RuntimeError(f"The measuring process does not start: {failure}")
+        return process
 
-    def _answer(self, limit_s: float) -> tuple:
+    def _answer(self, process: "BaseProcess", limit_s: float) -> tuple:
         try:
             if self._connection.poll(limit_s):
                 return self._connection.recv()
         except (EOFError, OSError):
-            self._process.join(KILL_S)
-            code = self._process.exitcode
+            process.join(KILL_S)
+            code = process.exitcode
             self.close()
             how = f"by {signal.Signals(-code).name}" if code and code < 0 else f"with exit status {code}"
             raise Failed(f"the measuring process ended {how}") from None

@@ -8,7 +8,7 @@ import click
 from .. import device as devices
 from ..catalogue import Shape, shapes
 from ..problem import KIMI_K3, FrontProblem, GemmProblem
-from ..tactics import KERNELS, tactic_type
+from ..tactics import KERNELS, WsGemmTactic, tactic_type
 from ..tactics.base import BF16_TOLERANCE, F32_TOLERANCE
 from . import options
 from .progress import fraction, progress
@@ -175,7 +175,7 @@ def _verify_front(asked: options.Asked, under: Conditions, front: FrontOptions, 
     given = {"k": asked.k, "latent": front.latent, "experts": front.experts}
     sizes = KIMI_K3 | {name: value for name, value in given.items() if value is not None}
     problem = FrontProblem.sharded(asked.m, ranks=8 if front.ranks is None else front.ranks, **sizes)
-    tactic = None if under.tactic is None else tactic_type("ws-gemm").parse(under.tactic)
+    tactic = None if under.tactic is None else WsGemmTactic.parse(under.tactic)
     transport = front.transport or "local"
     with progress() as report:
         told = fraction(report, "publishing")
@@ -228,7 +228,7 @@ def inspect(asked: options.Asked, tactic: str | None, arch: str, as_json: bool) 
     gpu = next(gpu for gpu in map(devices.get, devices.names()) if gpu.arch == arch)
     problem, chosen = asked.problem(), asked.tactic(tactic, gpu)
     compiled = compile_kernel(chosen, problem, arch)
-    report = {
+    report: dict[str, Any] = {
         "kernel": asked.kernel,
         "tactic": str(chosen),
         "arch": arch,

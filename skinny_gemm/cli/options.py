@@ -56,12 +56,13 @@ class Asked:
     def problem(self) -> GemmProblem:
         """The problem as the kernel sees it; ValueError if `split` or `valid` is given and it knows no fronts."""
         problem = tactic_type(self.kernel).problem(GemmProblem(self.m, self.n, self.k))
-        if self.split is None and self.valid is None:
+        split, valid = self.split, self.valid
+        if split is None and valid is None:
             return problem
         if not isinstance(problem, FrontProblem):
             raise ValueError(f"--split and --valid describe the weight of a front, which is nothing to {self.kernel}")
-        split = -(-self.valid // 16) * 16 if self.split is None else self.split
-        valid = split if self.valid is None else self.valid
+        split = split if split is not None else -(-(valid or 0) // 16) * 16
+        valid = valid if valid is not None else split
         if (split, valid) == (problem.split, problem.valid):
             return problem  # a known front's latent and experts are those of all its ranks
         return FrontProblem(self.m, self.n, self.k, split, valid)

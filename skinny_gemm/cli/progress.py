@@ -16,7 +16,7 @@ def progress(log: bool = False) -> Iterator[Report]:
     """
     if sys.stderr.isatty():
         from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
         columns = (
             TextColumn("{task.description}"),
@@ -25,7 +25,7 @@ def progress(log: bool = False) -> Iterator[Report]:
             TimeRemainingColumn(),
         )
         bars = Progress(*columns, console=Console(stderr=True), transient=not log)
-        tasks = {}
+        tasks: dict[str, TaskID] = {}
 
         def show(what: str, done: float, total: float) -> None:
             if not tasks:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any, get_origin
+from typing import Any, get_origin, get_type_hints
 
 from ..checks import check_choice, check_integer
 from ..tactics import KERNELS
@@ -67,7 +67,8 @@ class Record:
         return Point(self.kernel, self.n, self.k, self.m, self.tactic, self.mode, self.weights)
 
 
-COLUMNS = tuple(f.name for f in fields(Record))
+TYPES: dict[str, Any] = get_type_hints(Record)  #: of the columns of records.csv, in order
+COLUMNS = tuple(TYPES)
 
 
 @dataclass(frozen=True)
@@ -130,10 +131,10 @@ def check_record(row: Record) -> None:
 
 def check_campaign(campaign: Campaign) -> None:
     """ValueError says what of the campaign breaks the schema."""
-    for column in fields(Campaign):
-        value, kind = getattr(campaign, column.name), get_origin(column.type) or column.type
+    for name, hint in get_type_hints(Campaign).items():
+        value, kind = getattr(campaign, name), get_origin(hint) or hint
         if not isinstance(value, kind):
-            raise ValueError(f"{column.name} is {value!r}, but must be a {kind.__name__}")
+            raise ValueError(f"{name} is {value!r}, but must be a {kind.__name__}")
     for name, value in campaign.ceilings.items():
         if not isinstance(value, int | float):
             raise ValueError(f"ceiling {name} is {value!r}, but must be a number")

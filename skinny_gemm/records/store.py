@@ -17,14 +17,14 @@ import math
 import warnings
 import zlib
 from collections.abc import Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import catalogue
 from ..files import write_whole
-from .schema import COLUMNS, Campaign, Point, Record, check_campaign, check_record, failed_point, is_slow
+from .schema import COLUMNS, TYPES, Campaign, Point, Record, check_campaign, check_record, failed_point, is_slow
 from .statistics import ExposedSamples, Samples, interval_of
 
 if TYPE_CHECKING:
@@ -141,8 +141,7 @@ def load(data_dir: str | Path | None = None) -> "pandas.DataFrame":
     import pandas
 
     frame = pandas.DataFrame([vars(row) for row in rows(data_dir)], columns=COLUMNS)
-    types = {f.name: {int: "int64", float: "float64"}[f.type] for f in fields(Record) if f.type is not str}
-    return frame.astype(types)
+    return frame.astype({name: kind for name, kind in TYPES.items() if kind is not str})
 
 
 def campaigns(data_dir: str | Path | None = None) -> dict[str, Campaign]:
@@ -241,13 +240,13 @@ def read_rows(path: Path) -> list[Record]:
 def _parse_row(cells: Sequence[str]) -> Record:
     if len(cells) != len(COLUMNS):
         raise ValueError(f"{len(cells)} cells, but there are {len(COLUMNS)} columns")
-    values = {}
-    for column, text in zip(fields(Record), cells, strict=True):
+    values: dict[str, Any] = {}
+    for (name, kind), text in zip(TYPES.items(), cells, strict=True):
         try:
-            values[column.name] = math.nan if column.name == "relative_error" and not text else column.type(text)
+            values[name] = math.nan if name == "relative_error" and not text else kind(text)
         except ValueError:
-            kind = {int: "an integer", float: "a number"}[column.type]
-            raise ValueError(f"{column.name} is {text!r}, but must be {kind}") from None
+            words = {int: "an integer", float: "a number"}[kind]
+            raise ValueError(f"{name} is {text!r}, but must be {words}") from None
     record = Record(**values)
     check_record(record)
     return record

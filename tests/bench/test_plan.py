@@ -112,7 +112,7 @@ def test_a_front_that_its_shape_does_not_tell_is_a_front_to_its_own_kernel_only(
     for m in (4, 8):
         assert problems["ws-gemm", m] == replace(front, m=m)
         assert problems["warp-splitk", m] == problems["cublas", m] == GemmProblem(m, 64, 512)
-    assert problems["stream", 0] is None, "a bound multiplies nothing"
+    assert problems["stream", 0] == GemmProblem(1, 64, 512), "a bound multiplies nothing"
     known, _ = plan(Request("ws-gemm", [GemmProblem(1, 560, 7168)], [4], modes=["chained"]), H200)
     assert known[0].problem == FrontProblem.of(GemmProblem(4, 560, 7168))
 

@@ -209,7 +209,7 @@ def test_the_stream_bound_reads_every_copy_to_its_end(rig, ring):
 
     rig = rig(run)
     rig._probe = lambda probe: probe
-    result = rig.measure(Task(Point("stream", N, K, 0, ring, "chained")))
+    result = rig.measure(Task(Point("stream", N, K, 0, ring, "chained"), GemmProblem(1, N, K)))
     assert result.bytes == 2 * N * K and result.relative_error != result.relative_error
     end = rig.pool.data_ptr() + 2 * rig.pool.numel()
     for start, size, rounds, grid in spans:
@@ -221,7 +221,7 @@ def test_the_dependency_floor_launches_the_grid_it_names(rig):
     grids = []
     rig = rig(lambda compiled, arguments, pdl: grids.append((arguments.grid, arguments.values[2], pdl)))
     rig._probe = lambda probe: probe
-    rig.measure(Task(Point("dependency-floor", N, K, 1, "4", "chained")))
+    rig.measure(Task(Point("dependency-floor", N, K, 1, "4", "chained"), GemmProblem(1, N, K)))
     assert grids == [((4, 1, 1), K * 2 // 16, True)]
 
 

@@ -11,7 +11,6 @@ import pytest
 from skinny_gemm import device, records
 from skinny_gemm.problem import GemmProblem
 from skinny_gemm.records import Point, pruning
-from skinny_gemm.records import standing as summary
 from skinny_gemm.tactics import WarpSplitKTactic, grids
 from tests.records.test_tables import write
 
@@ -47,11 +46,10 @@ def test_half_a_sweep_is_not_judged_but_a_failed_tactic_is_swept(tmp_path):
     assert pruning.costs(rows, H200, [("warp-splitk", N, K, M + 1, missing)]) == []
 
 
-def test_the_command_says_how_many_are_within_the_target(tmp_path, capsys):
-    folder, rows = sweep(tmp_path)
+def test_the_text_says_how_many_are_within_the_target(tmp_path):
+    _, rows = sweep(tmp_path)
     (found,) = pruning.costs(rows, H200)
-    summary.show_pruning(str(folder))
-    *_, line, last = capsys.readouterr().out.splitlines()
+    *_, line, last = pruning.lines([found])
     assert found.coarse.tactic in line and f"{found.cost:.1%}" in line and line.endswith(str(found.verdict))
     assert last.startswith(f"{int(found.cost <= 0.02)} of 1 problems within 2% of the best")
     assert pruning.lines([]) == ["no problem was swept in full: measure with --tactics full"]
