@@ -7,7 +7,7 @@ from ..checks import check_choice
 from ..device import Device
 from ..problem import GemmProblem
 from ..records import MODES, PEERS, WEIGHTS, Point
-from ..tactics import Tactic, grids, tactic_type
+from ..tactics import Tactic, sweep, tactic_type
 from . import bounds, peers
 from .task import Task, seen_by
 
@@ -18,23 +18,16 @@ DEFAULT_ONLY = ":default"  #: behind a mode
 
 @dataclass(frozen=True)
 class Request:
-    """What a campaign is to measure. ValueError, in a sentence, for an unknown kernel, mode, peer or choice of tactics.
+    """What a campaign is to measure; ValueError for an unknown kernel, mode, peer or choice of tactics."""
 
-    `problems` are the weights, each as a problem of any M; duplicates count once. What a shape alone does not tell of a
-    weight (a `FrontProblem`) is kept in campaign.json. `tactics`: "default", "coarse", "full" (see `grids`) or a list
-    of tactics as text. `modes`: of `records.MODES`; one written "isolated:default" is measured with the default tactic
-    only. Beside `kernel` stand its baselines (`grids.BASELINES`) at their default tactics, then the `peers`. `bounds`:
-    also the streaming bound, the dependency floor and the ceilings. `weights`: "cold" or "warm", see `records.WEIGHTS`.
-    """
-
-    kernel: str
-    problems: Iterable[GemmProblem]
+    kernel: str  #: its baselines (`Tactic.baselines`) stand beside it, at their default tactics
+    problems: Iterable[GemmProblem]  #: the weights, each as a problem of any M; what a front is goes to campaign.json
     ms: Iterable[int] = MS
-    tactics: str | Sequence[str] = "default"
-    modes: Sequence[str] = DEFAULT_MODES
-    peers: Sequence[str] = ()
-    bounds: bool = False
-    weights: str = "cold"
+    tactics: str | Sequence[str] = "default"  #: one of `sweep.CHOICES`, or a list of tactics as text
+    modes: Sequence[str] = DEFAULT_MODES  #: of `records.MODES`; "isolated:default": with the default tactic only
+    peers: Sequence[str] = ()  #: of `records.PEERS`
+    bounds: bool = False  #: also the streaming bound, the dependency floor and the ceilings
+    weights: str = "cold"  #: of `records.WEIGHTS`
 
     def __post_init__(self):
         object.__setattr__(self, "problems", tuple(dict.fromkeys(replace(p, m=1) for p in self.problems)))
@@ -48,7 +41,7 @@ class Request:
             for value in values:
                 check_choice(name, value, allowed)
         if isinstance(self.tactics, str):
-            grids.check(self.tactics)
+            sweep.check(self.tactics)
         else:
             for text in self.tactics:
                 parse(text)
@@ -68,7 +61,7 @@ class Request:
         by_choice = {}
         for mode in self.timed_modes:
             choice = "default" if mode + DEFAULT_ONLY in self.modes else wanted
-            by_choice[mode] = grids.select(self.kernel, problem, device, choice)
+            by_choice[mode] = sweep.select(self.kernel, problem, device, choice)
         return by_choice
 
 
@@ -77,6 +70,7 @@ def plan(request: Request, device: Device) -> tuple[list[Task], list[str]]:
     tasks: list[Task] = []
     left_out = []
     modes, weights = request.timed_modes, request.weights
+    baselines = tactic_type(request.kernel).baselines
     for weight in request.problems:
         of_shape: list[Task] = []
         for m in request.ms:
@@ -88,7 +82,7 @@ def plan(request: Request, device: Device) -> tuple[list[Task], list[str]]:
                 left_out.append(f"{where}: {error}")
                 continue
             of_shape += [Task.of(request.kernel, problem, t, mode, weights) for mode in modes for t in chosen[mode]]
-            for rival in (*grids.BASELINES.get(request.kernel, ()), *request.peers):
+            for rival in (*baselines, *request.peers):
                 try:
                     tactics = _rival_tactics(rival, seen_by(rival, problem), device)
                 except ValueError as error:
@@ -112,4 +106,4 @@ def _bounds(n: int, k: int, modes: Sequence[str], weights: str) -> list[Task]:
 
 def _rival_tactics(name: str, problem: GemmProblem, device: Device) -> Sequence[object]:
     """What to measure of a peer or a baseline. ValueError in words where it cannot take `problem`."""
-    return peers.tactics(name, problem) if name in PEERS else grids.select(name, problem, device, "default")
+    return peers.tactics(name, problem) if name in PEERS else sweep.select(name, problem, device, "default")

@@ -15,7 +15,7 @@ import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from math import nan
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,7 +30,7 @@ from ..runtime import bind, launch
 from ..runtime.compile import compile_probe, dsl_version
 from ..runtime.driver import check
 from ..runtime.trials import stray_writes
-from ..tactics import KERNELS, Result, Tactic
+from ..tactics import KERNELS, MAX_M, Result, Tactic
 from . import bounds, clocks, graphs, peers
 from .compiling import binary, compile_task
 from .graphs import Launch
@@ -38,7 +38,6 @@ from .task import Measurement, Task, sentence
 
 PEER_ERROR_LIMIT = 1e-2  #: of a peer: cuBLAS may add the parts of a split K in BF16
 PRODUCER_US = 3.0  #: about what the producer of an exposed launch takes, launch included
-MAX_M = 64  #: rows of x that the buffers of a shape hold
 
 
 @dataclass
@@ -59,15 +58,6 @@ class Buffers:
         return (difference / expected.flatten(1).norm(dim=1)).max().item()
 
 
-class Timer(Protocol):
-    """What `graphs.CudaGraphs` does; tests replace it."""
-
-    def time(
-        self, launches: Sequence[Launch], rounds: int = 1, replays: int = graphs.REPLAYS, during: Launch | None = None,
-        width: float | None = None,
-    ) -> list[float]: ...  # fmt: skip
-
-
 class Rig:
     """Measures on `device`. `timer` and `run` are replaced in tests; so is `torch_device`.
 
@@ -77,10 +67,10 @@ class Rig:
 
     def __init__(
         self, device: Device, shapes: Iterable[tuple[int, int]], seed: int, replays: int = graphs.REPLAYS,
-        timer: Timer | None = None, run: bounds.Run | None = None, torch_device: str = "cuda",
+        timer: graphs.CudaGraphs | None = None, run: bounds.Run | None = None, torch_device: str = "cuda",
     ):  # fmt: skip
         self.device, self.replays, self.torch_device = device, replays, torch_device
-        self.timer: Timer = timer or graphs.CudaGraphs()
+        self.timer = timer or graphs.CudaGraphs()
         self.run = run or (lambda compiled, arguments, pdl: launch(compiled, arguments, pdl=pdl))
         self.compiled: dict[tuple, CompiledKernel] = {}
         self.clock_samples: list[dict] = []

@@ -18,9 +18,12 @@ def cli() -> None:
     """Skinny GEMM kernels for LLM decode: look at them, check them, measure them."""
 
 
-for topic in (checking, measuring, answering, maintaining):
-    for command in topic.COMMANDS:
-        cli.add_command(command)
+for command in (
+    checking.doctor, checking.list_shapes, checking.list_tactics, checking.verify, checking.inspect,
+    measuring.bench, measuring.compare, measuring.summary, measuring.pruning, measuring.standing,
+    answering.figure, answering.best, answering.review, maintaining.defaults, maintaining.fit,
+):  # fmt: skip
+    cli.add_command(command)
 
 
 def run(arguments: list[str]) -> int:

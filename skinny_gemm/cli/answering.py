@@ -110,6 +110,3 @@ def review(question: Question, candidates: tuple[str, ...], more: tuple[str, ...
     wrote = f"wrote {paths[0]} and {len(paths) - 1} files beside it"
     text = "\n".join([wrote, reviewed.headline(), *reviewed.answer()])
     options.show(as_json, {"folder": str(folder), "recommended": recommended, "files": paths}, text)
-
-
-COMMANDS = (figure, best, review)

@@ -247,6 +247,3 @@ def inspect(asked: options.Asked, tactic: str | None, arch: str, as_json: bool) 
         "sass": ", ".join(f"{count} {opcode}" for opcode, count in list(report["sass"].items())[:12]),
     }
     options.show(as_json, report, options.facts(shown))
-
-
-COMMANDS = (doctor, list_shapes, list_tactics, verify, inspect)

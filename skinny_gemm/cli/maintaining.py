@@ -30,6 +30,3 @@ def fit(only_show: bool, as_json: bool) -> None:
     else:
         path = fit.write_fit()
         options.show(as_json, {"file": str(path)}, f"wrote {path}")
-
-
-COMMANDS = (defaults, fit)

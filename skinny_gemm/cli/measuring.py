@@ -103,7 +103,7 @@ def bench(wanted: Shapes, sweep: Sweep, recording: Recording, as_json: bool) -> 
     from ..bench.campaign import LIMIT_S
     from ..bench.campaign import bench as measure
     from ..bench.plan import Request
-    from ..tactics.grids import CHOICES
+    from ..tactics.sweep import CHOICES
 
     request = Request(
         wanted.kernel,
@@ -147,7 +147,7 @@ def compare(first: str, second: str, tolerance: float, as_json: bool) -> None:
 
     CAMPAIGN is an id under data/campaigns, or a folder.
     """
-    from ..records.compare import compare
+    from ..records.comparison import compare
 
     comparison = compare(first, second, tolerance)
     options.show(as_json, comparison.report(), "\n".join(comparison.lines()))
@@ -164,15 +164,8 @@ def summary(campaign: str, as_json: bool) -> None:
     from ..records.standing import summary
 
     described, rows = records.read_campaign(records.campaign_folder(campaign))
-    fastest: dict[tuple, records.Record] = {}
-    for row in sorted(rows, key=lambda row: row.median_us):
-        fastest.setdefault((row.kernel, row.n, row.k, row.m, row.mode, row.weights), row)
-    best = [vars(row) | {"relative_error": _number(row.relative_error)} for row in fastest.values()]
-    options.show(as_json, {"campaign": asdict(described), "best": best}, "\n".join(summary(described, rows)))
-
-
-def _number(value: float) -> float | None:
-    return value if value == value else None  # JSON knows no NaN
+    lines = summary(described, rows)
+    options.show(as_json, {"campaign": asdict(described), "lines": lines}, "\n".join(lines))
 
 
 @click.command()
@@ -183,25 +176,11 @@ def pruning(campaign: str, as_json: bool) -> None:
 
     CAMPAIGN is an id under data/campaigns, or a folder.
     """
-    from ..records.pruning import costs, lines
+    from ..records.pruning import costs_of, lines
 
-    described, rows = records.read_campaign(records.campaign_folder(campaign))
-    failed = map(records.failed_point, described.failures)
-    swept = costs(rows, devices.get(described.device), [(p.kernel, p.n, p.k, p.m, p.tactic) for p in failed])
-    told = [
-        {
-            **asdict(cost.best.point),
-            "best_us": cost.best.median_us,
-            "tactics": cost.tactics,
-            "grid_tactic": cost.coarse.tactic,
-            "grid_us": cost.coarse.median_us,
-            "grid_tactics": cost.tried,
-            "cost": round(cost.cost, 5),
-            "verdict": str(cost.verdict),
-        }
-        for cost in swept
-    ]
-    options.show(as_json, told, "\n".join(lines(swept)))
+    swept = costs_of(*records.read_campaign(records.campaign_folder(campaign)))
+    plain = [asdict(cost) | {"cost": cost.cost, "verdict": str(cost.verdict)} for cost in swept]
+    options.show(as_json, plain, "\n".join(lines(swept)))
 
 
 @click.command()
@@ -214,6 +193,3 @@ def standing(device: str, as_json: bool) -> None:
     name = devices.get(device).name
     lines = standing(row for row in records.rows() if row.device == name)
     options.show(as_json, {"device": name, "lines": lines}, "\n".join(lines))
-
-
-COMMANDS = (bench, compare, summary, pruning, standing)

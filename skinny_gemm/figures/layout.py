@@ -37,7 +37,7 @@ def ldmatrix_table(operand: str, warp: int, step: int, phase: int, k_tile: int, 
     """
     if operand not in ADDRESSES:
         raise ValueError(f"operand is {operand!r}: the kernel loads A and B")
-    lane = np.arange(banks.LANES)
+    lane = np.arange(banks.WARP)
     row, col = ADDRESSES[operand](warp, step, phase, lane, k_tile)
     address = ELEMENT_BYTES * (tile_offset if swizzled else plain_offset)(row, col, k_tile)
     matrix, first_lane = ldmatrix_destination(lane)  # a matrix fills the register of its number
@@ -115,7 +115,7 @@ def ldmatrix_view(
     """
     fig = style.figure(12, 6.9, theme)
     columns = k_tile // CHUNK
-    ones = np.ones(banks.LANES)
+    ones = np.ones(banks.WARP)
     colors = [style.BANK_GROUPS[g] for g in group(table.address)]
     swizzled = bool((table.address != ELEMENT_BYTES * plain_offset(table.row, table.col, k_tile)).any())
 
@@ -143,7 +143,7 @@ def ldmatrix_view(
     serve.boxes(served, colors, edgecolor=theme.paper, linewidth=0.4)
     serve.labels(served[:, :2] + [2, 0.5], table.lane, style.ON_FILL, size=min(9, 200 / height))
 
-    registers = Panel(fig, 6.6, 1.1, 5.1, 0.92, theme, x=(0, banks.LANES), y=(4, 0))
+    registers = Panel(fig, 6.6, 1.1, 5.1, 0.92, theme, x=(0, banks.WARP), y=(4, 0))
     registers.title("registers: the lane whose bytes fill them")
     registers.ticks("x", np.arange(0, 32, 4) + 0.5, range(0, 32, 4), "lane that receives", grid=False)
     registers.ticks("y", np.arange(4) + 0.5, [f"R{r}" for r in range(4)], grid=False)

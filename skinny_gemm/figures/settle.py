@@ -188,10 +188,10 @@ def x_load_table(k_slice: int, padded: bool = True, block: int = 0) -> pd.DataFr
 
     `k_slice`: K elements of a row of the tile. `padded`: with the pitch of the kernel, else rows end to end.
     """
-    lane = np.arange(banks.LANES)
+    lane = np.arange(banks.WARP)
     token, column = layout.load_row(lane), layout.k_column(0, block, lane, block + 1)
     address = layout.x_offset(token, column, k_slice) if padded else ELEMENT_BYTES * (token * k_slice + column)
-    phase = lane // (banks.LANES // banks.phases(16))
+    phase = lane // (banks.WARP // banks.phases(16))
     bank = banks.bank(address)
     same = (phase[:, None] == phase) & (bank[:, None] == bank) & (lane[:, None] > lane)
     turn = same.sum(axis=1)

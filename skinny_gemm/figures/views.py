@@ -19,13 +19,12 @@ from ..analysis import neighbours
 from ..device import Device
 from ..problem import GemmProblem
 from ..records import model
-from ..tactics import KERNELS, Tactic, tactic_type
+from ..tactics import KERNELS, MAX_M, Tactic, tactic_type
 from . import performance, resources
 from .export import provenance
 
 _MEMORY = {"hbm_read_tbs": ("HBM", "read"), "l2_read_tbs": ("L2", "read")}  #: ceilings: of what, measured how
 _COMPUTE = {"bf16_tflops": ("BF16", "mma")}
-MAX_M = 64  #: of the model's curve, as far as the tactic goes
 FIGURES = ("bandwidth", "roofline", "tactic-fields", "sensitivity", "smem")  #: by the end of their files' names
 _BOUNDS = {"stream": "stream bound", "dependency-floor": "dependency floor"}
 

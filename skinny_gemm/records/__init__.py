@@ -1,6 +1,6 @@
 """What was measured: the campaigns under data/, and the answers that follow from them. Needs no GPU and no PyTorch."""
 
-from .schema import BOUNDS, COLUMNS, MODES, PEERS, WEIGHTS, Campaign, Point, Record, failed_point, is_slow
+from .schema import BOUNDS, COLUMNS, MODES, PEERS, WEIGHTS, Campaign, Point, Record, failed_point, fastest, is_slow
 from .statistics import ExposedSamples, Samples, interval_of
 from .store import (
     BrokenCampaign,
@@ -19,6 +19,6 @@ from .store import (
 
 __all__ = [
     "BOUNDS", "COLUMNS", "MODES", "PEERS", "WEIGHTS", "BrokenCampaign", "Campaign", "CampaignWriter", "ExposedSamples",
-    "Point", "Record", "Samples", "campaign_folder", "campaigns", "campaigns_dir", "failed_point", "interval_of",
-    "is_slow", "load", "load_campaign", "problems", "read_campaign", "read_rows", "rows", "samples",
+    "Point", "Record", "Samples", "campaign_folder", "campaigns", "campaigns_dir", "failed_point", "fastest",
+    "interval_of", "is_slow", "load", "load_campaign", "problems", "read_campaign", "read_rows", "rows", "samples",
 ]  # fmt: skip

@@ -6,7 +6,7 @@ their errors.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, get_origin, get_type_hints
@@ -63,12 +63,33 @@ class Record:
     bytes: int  #: that one launch must move
 
     @property
+    def is_peer(self) -> bool:
+        """Whether this is the time of a peer's kernel."""
+        return self.kernel in PEERS
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether this is the time of a probe, which computes no product."""
+        return self.kernel in BOUNDS
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether this is the time of a kernel of this package."""
+        return not (self.is_peer or self.is_bound)
+
+    @property
     def point(self) -> Point:
+        """What was measured."""
         return Point(self.kernel, self.n, self.k, self.m, self.tactic, self.mode, self.weights)
 
 
 TYPES: dict[str, Any] = get_type_hints(Record)  #: of the columns of records.csv, in order
 COLUMNS = tuple(TYPES)
+
+
+def fastest(rows: Iterable[Record]) -> Record | None:
+    """The one of `rows` with the least median, the first of equals; None of none."""
+    return min(rows, key=lambda row: row.median_us, default=None)
 
 
 @dataclass(frozen=True)
@@ -118,14 +139,14 @@ def check_record(row: Record) -> None:
             raise ValueError(f"{name} is empty")
     for name, allowed in (("mode", MODES), ("weights", WEIGHTS), ("kernel", (*KERNELS, *PEERS, *BOUNDS))):
         check_choice(name, getattr(row, name), allowed)
-    least = {"n": 1, "k": 1, "m": 0 if row.kernel in BOUNDS else 1, "samples": MINIMUM_SAMPLES, "bytes": 1}
+    least = {"n": 1, "k": 1, "m": 0 if row.is_bound else 1, "samples": MINIMUM_SAMPLES, "bytes": 1}
     for name, minimum in least.items():
         check_integer(name, getattr(row, name), minimum, MOST - 1)
     least_us = -math.inf if row.mode == "exposed" else 0  # the interval of a difference may reach below zero
     if not (least_us < row.low_us <= row.median_us <= row.high_us < math.inf and row.median_us > 0):
         times = f"{row.low_us}, {row.median_us}, {row.high_us}"
         raise ValueError(f"low_us, median_us, high_us are {times}, but must be positive and ascend")
-    if not (row.relative_error >= 0 or row.kernel in BOUNDS):
+    if not (row.relative_error >= 0 or row.is_bound):
         raise ValueError(f"relative_error is {row.relative_error}, but must be a number of at least 0 for {row.kernel}")
 
 

@@ -154,6 +154,12 @@ def problems(data_dir: str | Path | None = None) -> dict[str, str]:
     return _read_all(data_dir)[1]
 
 
+def check(data_dir: str | Path | None = None) -> None:
+    """ValueError with the sentence of `problems` if a campaign is broken: for what must not be made of half of them."""
+    for sentence in problems(data_dir).values():
+        raise ValueError(sentence)
+
+
 def samples(campaign: str, data_dir: str | Path | None = None) -> dict[Point, Samples]:
     """The raw samples of one campaign, microseconds per launch."""
     folder = campaigns_dir(data_dir) / campaign
