@@ -349,9 +349,9 @@ def test_a_local_mailbox_takes_the_binary_without_options():
     ("options", "sentence"),
     [
         (dict(transport="bogus"), "transport is 'bogus', but must be one of local, peers, multicast"),
-        (dict(transport="peers", peers=0), "peers is 0, but must be a positive integer"),
-        (dict(transport="peers", peers=-1), "peers is -1, but must be a positive integer"),
-        (dict(transport="peers", peers=True), "peers is True, but must be a positive integer"),
+        (dict(transport="peers", peers=0), "peers is 0, but must be an integer of at least 1"),
+        (dict(transport="peers", peers=-1), "peers is -1, but must be an integer of at least 1"),
+        (dict(transport="peers", peers=True), "peers is True, but must be an integer of at least 1"),
     ],
 )
 def test_a_kernel_that_publishes_nowhere_is_not_compiled(options, sentence):
