@@ -26,8 +26,8 @@ from ..device import Device
 from ..kernels.probes import DependencyFloor, MmaRate, Producer, Ring, Stream
 from ..problem import BF16_BYTES, GemmProblem
 from ..records import BOUNDS, PEERS, ExposedSamples, Point
-from ..runtime import bind, launch
-from ..runtime.compile import compile_probe, dsl_version
+from ..runtime import bind, compile_probe, launch
+from ..runtime.compile import dsl_version
 from ..runtime.driver import check
 from ..runtime.trials import stray_writes
 from ..tactics import KERNELS, MAX_M, Result, Tactic

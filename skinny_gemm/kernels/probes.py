@@ -12,9 +12,8 @@ import cutlass.cute as cute
 from cutlass import Float32, Int32, Int64
 
 from ..artifact import Parameter
+from ..layouts import WARP
 from . import ptx
-
-WARP = 32
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,8 @@ class Stream:
     `rounds` times over its chunks, without the evict-first policy: a read of L2.
     """
 
-    PARAMETERS = (Parameter("source", "pointer"), Parameter("chunks", "i32"), Parameter("rounds", "i32"))
+    kernel_name = "stream"
+    parameters = (Parameter("source", "pointer"), Parameter("chunks", "i32"), Parameter("rounds", "i32"))
 
     def __init__(self, ring: Ring, repeat: bool = False):
         self.ring, self.repeat = ring, repeat
@@ -124,7 +124,8 @@ class DependencyFloor:
     `words` counts the 16-byte words of x; `out` holds one 32-bit word a CTA. One binary serves every grid.
     """
 
-    PARAMETERS = (Parameter("x", "pointer"), Parameter("out", "pointer", written=True), Parameter("words", "i32"))
+    kernel_name = "dependency-floor"
+    parameters = (Parameter("x", "pointer"), Parameter("out", "pointer", written=True), Parameter("words", "i32"))
     THREADS = 256
 
     block = (THREADS, 1, 1)
@@ -157,7 +158,8 @@ class Producer:
     16-byte words of a row. Launches its dependents first of all: they wait for x, not for its start.
     """
 
-    PARAMETERS = (
+    kernel_name = "producer"
+    parameters = (
         Parameter("source", "pointer"),
         Parameter("x", "pointer", written=True),
         Parameter("sums", "pointer", written=True),
@@ -199,7 +201,8 @@ class MmaRate:
     optimised away. FLOP of a launch: `flops(repeats)`.
     """
 
-    PARAMETERS = (
+    kernel_name = "mma-rate"
+    parameters = (
         Parameter("source", "pointer"),
         Parameter("out", "pointer", written=True),
         Parameter("repeats", "i32"),

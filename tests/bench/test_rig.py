@@ -82,7 +82,7 @@ def rig(monkeypatch):
 
     def build(run=gemm):
         rig = Rig(TINY, [(N, K)], 1, timer=FakeTimer(), run=run, torch_device="cpu")
-        rig._probe = lambda probe: SimpleNamespace(parameters=Producer.PARAMETERS)
+        rig._probe = lambda probe: SimpleNamespace(parameters=Producer.parameters)
         return rig
 
     monkeypatch.setattr(module, "compile_task", compiled)
