@@ -1,4 +1,4 @@
-"""What all tactics share: they are integers, read and written as text; a kernel says of a problem whether it takes it."""
+"""What all tactics share: they are integers, read and written as text; a kernel says which problems it takes."""
 
 import dataclasses
 

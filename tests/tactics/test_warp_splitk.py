@@ -1,4 +1,4 @@
-"""Tactics of warp split-K: illegal ones say why, `enumerate` is exactly what is legal, defaults and footprint follow."""
+"""Tactics of warp split-K: illegal ones say why, `enumerate` is what is legal, defaults and footprint follow."""
 
 import dataclasses
 import itertools
