@@ -368,7 +368,7 @@ def bench(
     from .bench.campaign import bench as measure
     from .bench.worker import LIMIT_S
     from .records import load_campaign
-    from .tactics.grids import CHOICES
+    from .tactics.sweep import CHOICES
 
     if (n is None) != (k is None):
         raise ValueError("--n and --k belong together: give both or neither")
@@ -416,7 +416,7 @@ def compare(first, second, tolerance, as_json) -> None:
 
     CAMPAIGN is an id under data/campaigns, or a folder.
     """
-    from .records.compare import compare
+    from .records.comparison import compare
 
     found = compare(first, second, tolerance)
     _show(as_json, found.report(), "\n".join(found.lines()))

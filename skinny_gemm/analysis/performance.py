@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from ..records import Campaign
+from ..records import Campaign, fastest
 
 #: What charts walk through; rows are tuples with these names.
 PLOTTED = ["kernel", "tactic", "m", "median_us", "live", "tbs", "low_tbs", "high_tbs", "tflops", "intensity"]
@@ -70,5 +70,4 @@ def grouped(rows: Iterable, *names: str) -> dict[Any, list]:
 
 def fastest_of_each_m(rows: Iterable) -> list:
     """The row with the least median of each M, in ascending M."""
-    best = {m: min(group, key=lambda row: row.median_us) for m, group in grouped(rows, "m").items()}
-    return [best[m] for m in sorted(best)]
+    return [fastest(of_m) for _, of_m in sorted(grouped(rows, "m").items())]

@@ -17,7 +17,7 @@ from ..catalogue import shapes
 from ..checks import check_choice
 from ..device import Device
 from ..problem import GemmProblem
-from ..records import BOUNDS, PEERS, Campaign, Record, sentences
+from ..records import Campaign, Record, fastest, sentences
 from ..records.best import bound_of, weight_rows
 from ..records.statistics import Verdict, verdict
 from ..tactics import KERNELS, Footprint, Tactic, tactic_type
@@ -146,7 +146,7 @@ class Review:
             said.append(f"Of the candidates, {best.letter} is {sentences.against(row, timed)}.")
         if self.peers:
             said.append(f"Of the peers' best, {best.letter} is {sentences.against(row, self.peers)}.")
-        quickest = min(self.others, key=lambda other: other.median_us, default=None)
+        quickest = fastest(self.others)
         if quickest and verdict(quickest, row) is Verdict.FASTER:
             name = f"{quickest.kernel} {quickest.tactic}"
             said.append(f"A tactic that is no candidate is FASTER: {name} at {quickest.median_us:.3f} us.")
@@ -256,10 +256,9 @@ def review_of(
         footprint = tactic.footprint(tactic.problem(problem), device)
         candidates.append(Candidate(letter, tactic, note, footprint, at_m.get((tactic.kernel, str(tactic)))))
     tried = [candidate.record for candidate in candidates]
-    ours = [row for row in at_m.values() if row.kernel not in PEERS + BOUNDS]
-
-    shown = {*PEERS, *BOUNDS, *(candidate.kernel for candidate in candidates)}
-    frame = pd.DataFrame([vars(row) for row in rows if row.kernel in shown], columns=records.COLUMNS)
+    kernels = {candidate.kernel for candidate in candidates}
+    plotted = [vars(row) for row in rows if row.kernel in kernels or not row.is_ours]
+    frame = pd.DataFrame(plotted, columns=records.COLUMNS)
     table = measured(frame.assign(live=False), problem.n, problem.k)
     lead = candidates[0].tactic  # its campaign's ceilings are drawn
     first = TacticData(lead.kernel, lead, lead.problem(problem), device, mode, table, used(table, campaigns))
@@ -269,7 +268,7 @@ def review_of(
         device=device,
         mode=mode,
         candidates=tuple(candidates),
-        others=tuple(row for row in ours if row not in tried),
+        others=tuple(row for row in at_m.values() if row.is_ours and row not in tried),
         peers=sentences.best_peers(at_m.values()),
         bound=bound_of(rows),
         table=table,

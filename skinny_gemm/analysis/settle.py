@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..layouts import banks
+from ..layouts import WARP, banks
 from ..layouts import ws_gemm as layout
 from ..layouts.swizzle import ELEMENT_BYTES
 from ..problem import GemmProblem
@@ -68,10 +68,10 @@ def x_load_table(k_slice: int, padded: bool = True, block: int = 0) -> pd.DataFr
 
     `k_slice`: K elements of a row of the tile. `padded`: with the pitch of the kernel, else rows end to end.
     """
-    lane = np.arange(banks.LANES)
+    lane = np.arange(WARP)
     token, column = layout.load_row(lane), layout.k_column(0, block, lane, block + 1)
     address = layout.x_offset(token, column, k_slice) if padded else ELEMENT_BYTES * (token * k_slice + column)
-    phase = lane // (banks.LANES // banks.phases(16))
+    phase = lane // (WARP // banks.phases(16))
     bank = banks.bank(address)
     turn = turns(phase, bank)
     rounds = np.array([turn[phase == p].max() + 1 for p in range(banks.phases(16))])

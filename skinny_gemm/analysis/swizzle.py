@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from ..layouts import banks
+from ..layouts import WARP, banks
 from ..layouts import warp_splitk as layout
 from ..layouts.fragments import ldmatrix_destination
 from ..layouts.swizzle import CHUNK, ELEMENT_BYTES, plain_offset, tile_offset
@@ -33,7 +33,7 @@ def ldmatrix_table(operand: str, warp: int, step: int, phase: int, k_tile: int, 
     """
     if operand not in ADDRESSES:
         raise ValueError(f"operand is {operand!r}: the kernel loads A and B")
-    lane = np.arange(banks.LANES)
+    lane = np.arange(WARP)
     row, col = ADDRESSES[operand](warp, step, phase, lane, k_tile)
     address = ELEMENT_BYTES * (tile_offset if swizzled else plain_offset)(row, col, k_tile)
     matrix, first_lane = ldmatrix_destination(lane)  # a matrix fills the register of its number

@@ -14,14 +14,13 @@ from ..checks import check_choice
 from ..device import Device
 from ..problem import GemmProblem
 from ..records import model
-from ..tactics import Footprint, Tactic, tactic_type
+from ..tactics import MAX_M, Footprint, Tactic, tactic_type
 from . import neighbours
 from .performance import recorded, used
 from .provenance import commit_of, provenance
 
 MEMORY = {"hbm_read_tbs": ("HBM", "read"), "l2_read_tbs": ("L2", "read")}  #: ceilings: of what, measured how
 COMPUTE = {"bf16_tflops": ("BF16", "mma")}
-MAX_M = 64  #: of the model's curve, as far as the tactic goes
 BOUND_NAMES = {"stream": "stream bound", "dependency-floor": "dependency floor"}
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from ..device import Device
 from ..problem import GemmProblem
 from ..records import MODES, PEERS, WEIGHTS, Campaign, CampaignWriter, Point
-from ..tactics import Tactic, grids, tactic_type
+from ..tactics import Tactic, sweep, tactic_type
 from . import clocks, graphs
 from .machine import Machine, Progress, compile_all
 from .worker import LIMIT_S, Failed, Worker
@@ -46,7 +46,7 @@ def plan(
 ) -> tuple[list[Point], list[str]]:
     """The points to measure, shape by shape, and one sentence for each problem that a kernel or peer cannot take.
 
-    Beside `kernel` stand its baselines (`grids.BASELINES`) at their default tactics, then the peers. `shapes` are
+    Beside `kernel` stand its baselines (`Tactic.baselines`) at their default tactics, then the peers. `shapes` are
     (N, K) pairs; duplicates count once. A mode written "isolated:default" is measured with the default tactic only.
     ValueError for an unknown kernel, mode, peer or tactic choice.
     """
@@ -55,23 +55,23 @@ def plan(
     for name, values, allowed in (("mode", modes, MODES), ("peer", peers, PEERS), ("weights", [weights], WEIGHTS)):
         if unknown := set(values) - set(allowed):
             raise ValueError(f"{name} is {sorted(unknown)[0]!r}, but must be one of {', '.join(allowed)}.")
-    parse = tactic_type(kernel).parse
-    choice: str | list[Tactic] = tactics if isinstance(tactics, str) else [parse(text) for text in tactics]
+    kind = tactic_type(kernel)
+    choice: str | list[Tactic] = tactics if isinstance(tactics, str) else [kind.parse(text) for text in tactics]
     if isinstance(choice, str):
-        grids.check(choice)
+        sweep.check(choice)
     points, left_out = [], []
     for n, k in dict.fromkeys(shapes):
         ours = []
         for m in dict.fromkeys(ms):
             problem = GemmProblem(m, n, k)
             try:
-                chosen = {mode: grids.select(kernel, problem, device, choice) for mode in set(modes) - of_default}
-                chosen |= {mode: grids.select(kernel, problem, device, "default") for mode in of_default}
+                chosen = {mode: sweep.select(kernel, problem, device, choice) for mode in set(modes) - of_default}
+                chosen |= {mode: sweep.select(kernel, problem, device, "default") for mode in of_default}
             except ValueError as error:
                 left_out.append(f"{n}x{k} M={m}: {error}")
                 continue
             ours += [Point(kernel, n, k, m, str(tactic), mode, weights) for mode in modes for tactic in chosen[mode]]
-            for name in (*grids.BASELINES.get(kernel, ()), *peers):
+            for name in (*kind.baselines, *peers):
                 try:
                     theirs = _rival_tactics(name, problem, device)
                     ours += [Point(name, n, k, m, str(tactic), mode, weights) for tactic in theirs for mode in modes]
@@ -161,7 +161,7 @@ def bench(
 ) -> Path:
     """Runs a campaign on the visible GPU and returns its folder (by default data/campaigns/<date>-<device>-<commit>).
 
-    `shapes`: (N, K) pairs. `tactics`: "default", "coarse", "full" (see `grids`) or a list of tactics as text. `peers`:
+    `shapes`: (N, K) pairs. `tactics`: "default", "coarse", "full" (see `sweep`) or a list of tactics as text. `peers`:
     all that can run here, none, or the ones named. `bounds`: also the streaming bound, the dependency floor and the
     ceilings. `weights`: "cold" (rotating through more than 5x L2) or "warm" (one copy). `modes`: of "isolated",
     "chained" and "exposed", see `plan`. `limit_s`: seconds for one point, then it has failed. `fronts` maps (N, K) to
@@ -295,7 +295,7 @@ def _rival_tactics(name: str, problem: GemmProblem, device: Device) -> list:
     """What to measure of a peer or a baseline. ValueError in words where it cannot take `problem`."""
     from . import peers
 
-    return peers.tactics(name, problem) if name in PEERS else grids.select(name, problem, device, "default")
+    return peers.tactics(name, problem) if name in PEERS else sweep.select(name, problem, device, "default")
 
 
 def _front(problem: GemmProblem) -> dict[str, int]:

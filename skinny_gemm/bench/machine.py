@@ -25,13 +25,12 @@ from ..artifact import CompiledKernel, LaunchArguments
 from ..device import Device
 from ..problem import BF16_BYTES, GemmProblem
 from ..records import BOUNDS, Point
-from ..tactics import KERNELS, Result, Tactic
+from ..tactics import KERNELS, MAX_M, Result, Tactic
 from . import bounds, clocks, graphs, peers
 from .graphs import Launch
 
 PEER_ERROR_LIMIT = 1e-2  #: of a peer: cuBLAS may add the parts of a split K in BF16
 PRODUCER_US = 3.0  #: about what the producer of an exposed launch takes, launch included
-MAX_M = 64  #: rows of x that the buffers of a shape hold
 Progress = Callable[[str, int, int], None]  #: (what, done, of how many)
 
 

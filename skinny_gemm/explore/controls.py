@@ -9,11 +9,10 @@ import ipywidgets as widgets
 from .. import catalogue
 from .. import device as devices
 from ..problem import GemmProblem
-from ..tactics import KERNELS, Tactic, tactic_type
+from ..tactics import KERNELS, MAX_M, Tactic, tactic_type
 from .base import Explorer, choice, dropdown, rows_layout, slider, toggles
 
 CUSTOM = "custom N, K"
-MAX_M = 64  #: of the slider; a kernel that takes fewer tokens says so
 FEW = 4  #: choices that are a row of buttons; more are a slider
 _WARNING = "var(--jp-error-color1, #d55e00)"
 

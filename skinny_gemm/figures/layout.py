@@ -77,7 +77,7 @@ def ldmatrix_view(
     serve.boxes(served, colors, edgecolor=theme.paper, linewidth=0.4)
     serve.labels(served[:, :2] + [2, 0.5], table.lane, style.ON_FILL, size=min(9, 200 / height))
 
-    registers = Panel(fig, 6.6, 1.1, 5.1, 0.92, theme, x=(0, banks.LANES), y=(4, 0))
+    registers = Panel(fig, 6.6, 1.1, 5.1, 0.92, theme, x=(0, banks.WARP), y=(4, 0))
     registers.title("registers: the lane whose bytes fill them")
     registers.ticks("x", np.arange(0, 32, 4) + 0.5, range(0, 32, 4), "lane that receives", grid=False)
     registers.ticks("y", np.arange(4) + 0.5, [f"R{r}" for r in range(4)], grid=False)

@@ -24,7 +24,7 @@ import os
 import tempfile
 import warnings
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -79,11 +79,32 @@ class Record:
     bytes: int  #: that one launch must move
 
     @property
+    def is_peer(self) -> bool:
+        """Whether this is the time of a peer's kernel."""
+        return self.kernel in PEERS
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether this is the time of a probe, which computes no product."""
+        return self.kernel in BOUNDS
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether this is the time of a kernel of this package."""
+        return not (self.is_peer or self.is_bound)
+
+    @property
     def point(self) -> Point:
+        """What was measured."""
         return Point(self.kernel, self.n, self.k, self.m, self.tactic, self.mode, self.weights)
 
 
 COLUMNS = tuple(f.name for f in fields(Record))
+
+
+def fastest(rows: Iterable[Record]) -> Record | None:
+    """The one of `rows` with the least median, the first of equals; None of none."""
+    return min(rows, key=lambda row: row.median_us, default=None)
 
 
 @dataclass(frozen=True)
@@ -245,6 +266,12 @@ def campaigns(data_dir: str | Path | None = None) -> dict[str, Campaign]:
 def problems(data_dir: str | Path | None = None) -> dict[str, str]:
     """For each broken campaign's id the sentence that names the file, the line and what is wrong; {} if all is well."""
     return _read_all(data_dir)[1]
+
+
+def check(data_dir: str | Path | None = None) -> None:
+    """ValueError with the sentence of `problems` if a campaign is broken: for what must not be made of half of them."""
+    for sentence in problems(data_dir).values():
+        raise ValueError(sentence)
 
 
 def samples(campaign: str, data_dir: str | Path | None = None) -> dict[Point, list[float]]:

@@ -8,6 +8,7 @@ import functools
 import hashlib
 import importlib
 import importlib.metadata
+import importlib.util
 import tempfile
 import threading
 from pathlib import Path
@@ -35,6 +36,7 @@ def compile_kernel(
     special = {**tactic.specialisation(problem), **options}
     return _cached(
         tactic.kernel,
+        tactic.module,
         str(tactic),
         special,
         arch,
@@ -46,14 +48,14 @@ def compile_kernel(
 def compile_collect(latent: int, experts: int, arch: str = "sm_90a", pdl: bool = True) -> CompiledKernel:
     """The mailbox's consumer for rows of `latent` BF16 and `experts` FP32, from the cache or newly compiled."""
     special = {"latent": latent, "experts": experts}
-    return _cached("collect", "", special, arch, pdl, lambda module: module.build(latent, experts, pdl))
+    module = "skinny_gemm.kernels.collect"
+    return _cached("collect", module, "", special, arch, pdl, lambda module: module.build(latent, experts, pdl))
 
 
-def _cached(kernel: str, tactic: str, special: dict, arch: str, pdl: bool, build) -> CompiledKernel:
+def _cached(kernel: str, module: str, tactic: str, special: dict, arch: str, pdl: bool, build) -> CompiledKernel:
     """The kernel that `build(module)` makes, unless one of the same name, `tactic` and `special` is in a cache."""
     if arch not in ARCHITECTURES:
         raise ValueError(f"unknown architecture {arch!r}: known are {', '.join(ARCHITECTURES)}")
-    module = _kernel_module_name(kernel)
     identity = (kernel, tactic, sorted(special.items()), arch, pdl, dsl_version(), source_digest(module))
     key = hashlib.sha256(repr(identity).encode()).hexdigest()[:32]
     if key not in _memory:
@@ -130,10 +132,6 @@ def compile_jit(
     )
 
 
-def _kernel_module_name(kernel: str) -> str:
-    return "skinny_gemm.kernels." + kernel.replace("-", "_")
-
-
 @functools.cache
 def dsl_version() -> str:
     """Version of the CuTe DSL that compiles here."""
@@ -144,7 +142,7 @@ def dsl_version() -> str:
 def source_digest(module: str) -> str:
     """Digest of the sources a kernel is made of: its module, its tactics, the PTX helpers, problems, layouts."""
     package, name = Path(__file__).parent.parent, module.rpartition(".")[2]
-    files = [package / "kernels" / f"{part}.py" for part in (name, "ptx")]
+    files = [Path(importlib.util.find_spec(module).origin), package / "kernels" / "ptx.py"]
     files += [package / "problem.py", *sorted((package / "layouts").glob("*.py"))]
     files += sorted((package / "tactics").glob(f"{name}.py"))  # the consumer of the mailbox has none
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]

@@ -9,7 +9,6 @@ from .. import device as devices
 from ..artifact import CompiledKernel, LaunchArguments
 from ..problem import GemmProblem
 from ..tactics import Tactic, WarpSplitKTactic
-from ..tactics.warp_splitk import MAX_M
 from . import driver
 from .compile import compile_kernel
 
@@ -55,8 +54,8 @@ class PreparedWarpSplitK:
         gpu = _device_of(weight)
         self._compiled: dict[int, CompiledKernel] = {}
         for m, tactic in self.tactics.items():
-            if not isinstance(m, int) or isinstance(m, bool) or not 1 <= m <= MAX_M:
-                raise ValueError(f"tactics has M = {m!r}, but M must be an integer from 1 to {MAX_M}")
+            if not isinstance(m, int) or isinstance(m, bool) or not 1 <= m <= WarpSplitKTactic.max_m:
+                raise ValueError(f"tactics has M = {m!r}, but M must be an integer from 1 to {WarpSplitKTactic.max_m}")
             if not isinstance(tactic, WarpSplitKTactic):
                 raise ValueError(f"the tactic for M = {m} is {tactic!r}, but must be a WarpSplitKTactic")
             tactic.check(GemmProblem(m, n, k), gpu)
@@ -114,8 +113,8 @@ def matmul(x, weight, tactic: WarpSplitKTactic | None = None, backend: str = "au
     if backend == "interpreter":
         x, weight, bias = x.cpu(), weight.cpu(), None if bias is None else bias.cpu()
     m = x.shape[0]
-    if m > MAX_M:
-        raise ValueError(f"x has M = {m}, but this kernel takes 1 to {MAX_M} tokens")
+    if m > WarpSplitKTactic.max_m:
+        raise ValueError(f"x has M = {m}, but this kernel takes 1 to {WarpSplitKTactic.max_m} tokens")
     if tactic is None:
         tactic = WarpSplitKTactic.default(GemmProblem(m, n, k), _device_of(weight))
     out = x.new_empty((m, n))

@@ -15,7 +15,7 @@ from .. import device as devices
 from ..artifact import CompiledKernel, LaunchArguments
 from ..layouts import mailbox as layout
 from ..problem import FrontProblem
-from ..tactics.ws_gemm import MAX_M
+from ..tactics import MAX_M
 from . import driver
 from .compile import compile_collect
 from .gemm import _overlap

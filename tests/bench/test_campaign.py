@@ -17,7 +17,7 @@ from skinny_gemm.bench.worker import Failed
 from skinny_gemm.catalogue import shapes
 from skinny_gemm.problem import GemmProblem
 from skinny_gemm.records import Campaign, CampaignWriter, Point
-from skinny_gemm.tactics import KERNELS, WarpSplitKTactic, WsGemmTactic, grids
+from skinny_gemm.tactics import KERNELS, Tactic, WarpSplitKTactic, WsGemmTactic, sweep
 
 H200 = device.get("h200")
 
@@ -172,7 +172,7 @@ def test_the_coarse_grid_is_small_and_contains_the_default():
                 default = KERNELS["warp-splitk"].default(problem, H200)
             except ValueError:
                 continue
-            grid = grids.select("warp-splitk", problem, H200, "coarse")
+            grid = sweep.select("warp-splitk", problem, H200, "coarse")
             assert default in grid and len(grid) <= (15 if m <= 16 else 32) and len(set(grid)) == len(grid)
 
 
@@ -180,7 +180,7 @@ def test_the_coarse_grid_is_small_and_contains_the_default():
 @pytest.mark.parametrize("m", campaign.MS)
 def test_the_coarse_grid_of_a_front_is_small_and_varied(n, k, m):
     problem = WsGemmTactic.problem(GemmProblem(m, n, k))
-    grid, start = grids.coarse("ws-gemm", problem, H200), WsGemmTactic.heuristic(problem, H200)
+    grid, start = WsGemmTactic.coarse(problem, H200), WsGemmTactic.heuristic(problem, H200)
     assert start in grid and 20 <= len(grid) <= 80 and len(set(grid)) == len(grid)
     assert all(tactic.why_not(problem, H200) is None for tactic in grid)
     around = [tactic for tactic in grid if tactic != start]
@@ -190,7 +190,7 @@ def test_the_coarse_grid_of_a_front_is_small_and_varied(n, k, m):
     for tactic in around:
         if tactic.staged:
             assert replace(tactic, staged=tactic.staged - 1).why_not(problem, H200), "registers would have held it"
-    assert grids.select("ws-gemm", problem, H200, "coarse")[0] == WsGemmTactic.default(problem, H200)
+    assert sweep.select("ws-gemm", problem, H200, "coarse")[0] == WsGemmTactic.default(problem, H200)
 
 
 def test_a_campaign_of_a_front_has_its_rivals_beside_it():
@@ -233,11 +233,11 @@ def test_a_full_sweep_is_every_legal_tactic_or_a_sentence():
 def test_the_coarse_grid_does_not_follow_the_records(monkeypatch, tmp_path):
     """Else a sweep would look for the best around what it found before, and pruning would seem to cost nothing."""
     problem = GemmProblem(8, 3584, 7168)
-    before = grids.coarse("warp-splitk", problem, H200)
+    before = WarpSplitKTactic.coarse(problem, H200)
     odd = "16,32,128,2,1"
     monkeypatch.setattr(KERNELS["warp-splitk"], "default", lambda problem, device: WarpSplitKTactic.parse(odd))
-    assert grids.coarse("warp-splitk", problem, H200) == before and odd not in map(str, before)
-    assert str(grids.select("warp-splitk", problem, H200, "coarse")[0]) == odd
+    assert WarpSplitKTactic.coarse(problem, H200) == before and odd not in map(str, before)
+    assert str(sweep.select("warp-splitk", problem, H200, "coarse")[0]) == odd
 
 
 def test_exposed_launches_are_measured_where_they_are_asked_for():
@@ -248,7 +248,9 @@ def test_exposed_launches_are_measured_where_they_are_asked_for():
 def test_a_kernel_without_a_grid_gets_the_neighbours_of_its_default():
     problem = GemmProblem(8, 2112, 7168)
     default = KERNELS["warp-splitk"].default(problem, H200)
-    for tactic in grids._neighbours(default, problem, H200):
+    neighbours = Tactic.variations(default, problem, H200)
+    assert len(neighbours) > 5 and all(tactic.why_not(problem, H200) is None for tactic in neighbours)
+    for tactic in neighbours:
         assert sum(a != b for a, b in zip(str(tactic).split(","), str(default).split(","), strict=True)) <= 1
 
 

@@ -11,7 +11,7 @@ from tests.support.reviews import small_review, write_campaign
 @pytest.fixture(autouse=True)
 def heuristic_defaults(monkeypatch):
     """The default tactic is one that the synthetic campaign holds, whatever the repository's records say."""
-    monkeypatch.setattr("skinny_gemm.tactics.base.best_recorded", lambda path: {})
+    monkeypatch.setattr("skinny_gemm.tactics.defaults.best_recorded", lambda path: {})
 
 
 @pytest.fixture(scope="session")

@@ -10,9 +10,9 @@ import pytest
 
 from skinny_gemm import records
 from skinny_gemm.records import Point
-from skinny_gemm.records.compare import compare
+from skinny_gemm.records.comparison import compare
 from skinny_gemm.records.statistics import verdict
-from tests.records.test_tables import write
+from tests.support.records import write
 
 POINTS = [Point("warp-splitk", 64, 1024, m, "16,8,256,2,1") for m in range(1, 6)]
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skinny_gemm.layouts import banks, fragments, swizzle
+from skinny_gemm.layouts import end as end_of
 from skinny_gemm.layouts import warp_splitk as layout
 
 K_TILES = (128, 256)
@@ -61,13 +62,18 @@ def stored(matrix, k_tile):
     return memory
 
 
+def ldmatrix_element(lane, half):
+    """(row, column) inside one 8x8 matrix that `ldmatrix` leaves in `lane`'s register, BF16 `half` 0 or 1."""
+    return lane >> 2, 2 * (lane & 3) + half
+
+
 def ldmatrix_x4(memory, offsets):
     """What `ldmatrix.x4` leaves in (lane, register, half), given each lane's row address: by the PTX ISA's words."""
     registers = np.empty((32, 4, 2))
     for matrix in range(4):
         for lane in range(32):
             for half in range(2):
-                row, col = fragments.ldmatrix_element(lane, half)
+                row, col = ldmatrix_element(lane, half)
                 registers[lane, matrix, half] = memory[offsets[8 * matrix + row] + col]
     return registers
 
@@ -76,7 +82,7 @@ def test_ldmatrix_destination_is_ldmatrix_element_seen_from_the_other_side():
     for lane in range(32):
         register, first = fragments.ldmatrix_destination(lane)
         assert register == lane // 8
-        held = [fragments.ldmatrix_element(first + i, half) for i in range(4) for half in range(2)]
+        held = [ldmatrix_element(first + i, half) for i in range(4) for half in range(2)]
         assert held == [(lane % 8, column) for column in range(8)]
 
 
@@ -161,4 +167,4 @@ def test_shared_memory_regions_are_aligned_disjoint_and_in_order():
         for (name, offset, size), align in zip(layout.smem_regions(*tile), (1024, 1024, 16, 8, 8), strict=True):
             assert offset % align == 0 and offset >= end, name
             end = offset + size
-        assert end == layout.smem_bytes(*tile)
+        assert end == end_of(layout.smem_regions(*tile))

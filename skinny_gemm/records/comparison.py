@@ -5,11 +5,11 @@ the SAME nearly everywhere: how far they are from that is how far the records ca
 """
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from ..catalogue import data_dir
 from .statistics import TOLERANCE, Verdict, verdict
 from .store import Campaign, Record, read_campaign
 
@@ -49,8 +49,8 @@ class Comparison:
     @property
     def counts(self) -> dict[str, int]:
         """Points of each verdict."""
-        found = Counter(pair.verdict for pair in self.pairs)
-        return {str(name): found[name] for name in Verdict}
+        points = Counter(pair.verdict for pair in self.pairs)
+        return {str(name): points[name] for name in Verdict}
 
     @property
     def shares(self) -> dict[str, float]:
@@ -95,13 +95,13 @@ class Comparison:
 
     def lines(self) -> list[str]:
         """Text: what was compared, the verdicts in all and by kernel and mode, and the points that changed the most."""
-        said = "the same commit" if self.same_commit else "different commits"
+        source = "the same commit" if self.same_commit else "different commits"
         if self.same_board is not None:
-            said += ", the same board" if self.same_board else ", different boards (which differ by some percent)"
+            source += ", the same board" if self.same_board else ", different boards (which differ by some percent)"
         text = [
             f"second: {_line(self.second)}",
             f"first:  {_line(self.first)}",
-            f"{said}; the second takes {median(pair.ratio for pair in self.pairs):.4f} times as long (median)",
+            f"{source}; the second takes {median(pair.ratio for pair in self.pairs):.4f} times as long (median)",
             f"points: {len(self.pairs):,} in both, {self.only_first:,} only in the first, "
             f"{self.only_second:,} only in the second",
             "",
@@ -111,8 +111,8 @@ class Comparison:
         for pair in self.pairs:
             groups.setdefault((pair.first.kernel, pair.first.mode), []).append(pair)
         for (kernel, mode), pairs in [*sorted(groups.items()), (("all", ""), self.pairs)]:
-            found = Counter(pair.verdict for pair in pairs)
-            shares = "".join(f" {found[name] / len(pairs):9.1%}" for name in Verdict)
+            points = Counter(pair.verdict for pair in pairs)
+            shares = "".join(f" {points[name] / len(pairs):9.1%}" for name in Verdict)
             text.append(f"{kernel:17} {mode:9} {len(pairs):6}{shares}")
         changed = [pair for pair in self.pairs if pair.verdict != Verdict.SAME]
         if changed:
@@ -122,29 +122,28 @@ class Comparison:
 
 
 def compare(first: str | Path, second: str | Path, tolerance: float = TOLERANCE) -> Comparison:
-    """Compares two campaigns, each an id under data/campaigns or a folder. ValueError in a sentence if one is broken,
-    or if they have no point in common.
+    """Compares two campaigns, each an id under data/campaigns or a folder.
+
+    ValueError in a sentence if one is broken, or if they have no point in common.
     """
     if not 0 <= tolerance < 1:
         raise ValueError(f"tolerance is {tolerance}, but must be a fraction of 0 to 1.")
-    (one, rows), (two, others) = (read_campaign(_folder(name)) for name in (first, second))
-    mine, theirs = ({row.point: row for row in rows} for rows in (rows, others))
-    common = [point for point in mine if point in theirs]
+    (one, rows_one), (two, rows_two) = (read_campaign(_folder(name)) for name in (first, second))
+    of_one, of_two = ({row.point: row for row in rows} for rows in (rows_one, rows_two))
+    common = [point for point in of_one if point in of_two]
     if not common:
         raise ValueError(f"{one.id} and {two.id} have no point in common.")
-    pairs = [Pair(mine[p], theirs[p], verdict(theirs[p], mine[p], tolerance)) for p in common]
+    pairs = [Pair(of_one[p], of_two[p], verdict(of_two[p], of_one[p], tolerance)) for p in common]
     pairs.sort(key=lambda pair: -pair.change)
-    return Comparison(one, two, tuple(pairs), len(mine) - len(common), len(theirs) - len(common), tolerance)
+    return Comparison(one, two, tuple(pairs), len(of_one) - len(common), len(of_two) - len(common), tolerance)
 
 
 def _folder(name: str | Path) -> Path:
-    from ..catalogue import data_dir
-
     root = data_dir() / "campaigns"
     for folder in (root / name, Path(name)):
         if folder.is_dir():
             return folder
-    known: Sequence[str] = sorted(path.name for path in root.iterdir() if path.is_dir()) if root.is_dir() else ()
+    known = sorted(path.name for path in root.iterdir() if path.is_dir()) if root.is_dir() else []
     raise ValueError(f"There is no campaign {str(name)!r}: recorded are {', '.join(known) or 'none'}.")
 
 
