@@ -3,11 +3,9 @@
 Time is the trace's logical time: the order of events, not cycles.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pandas as pd
-
-from .spans import doing_at
 
 #: Opcodes to trace: all that moves data or synchronises.
 OPCODES = ("cp.async", "ldmatrix", "mma", "mbarrier", "bar.sync", "griddepcontrol", "ld.shared", "st.shared")
@@ -113,6 +111,21 @@ def roles(frame: pd.DataFrame) -> dict[int, str]:
         did = set(rows.what)
         named[warp] = "compute" if "compute" in did else "load x" if "wait grid" in did else "load weights"
     return named
+
+
+def doing_at(spans: pd.DataFrame, time: int, sentence: Callable, first: str | None = None) -> tuple[str, int | str]:
+    """What the warp of these `spans` (start, end, line) does at `time`, by `sentence(span)`, and the line of the PTX.
+
+    `first` says what it does before the first of them. Without a line "".
+    """
+    now = spans[(spans.start <= time) & (time < spans.end)]
+    if len(now):
+        return sentence(now.iloc[-1]), int(now.iloc[-1].line)
+    if first and time < spans.start.min():
+        return first, ""
+    if len(spans) and time >= spans.end.max():
+        return "done", ""
+    return "between two traced instructions", ""
 
 
 def ring_state(spans: pd.DataFrame, names: Mapping[int, str], time: int) -> pd.DataFrame:

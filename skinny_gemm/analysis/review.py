@@ -26,6 +26,7 @@ from .provenance import commit_of, drawn_at, provenance
 from .tactic import TacticData
 
 LETTERS = "ABCDEF"  #: a review compares at most this many candidates: more can no longer be told apart in a chart
+AGAINST = "against_"  #: what the columns of verdicts begin with
 COLUMNS = ("name", "kernel", "tactic", "note", "median_us", "low_us", "high_us", "samples", "over_bound")
 
 
@@ -47,6 +48,11 @@ class Candidate:
     @property
     def text(self) -> str:
         return f"{self.kernel} {self.tactic}"
+
+    @property
+    def name(self) -> str:
+        """As charts and headlines name it."""
+        return f"{self.letter}  {self.text}"
 
     def __str__(self) -> str:
         """As the command line takes it."""
@@ -104,7 +110,7 @@ class Review:
             table.append((name, kernel, tactic, note, *times, over, *verdicts, *source))
         if self.bound:
             table.append(("bound", "", "", "bound", self.bound, *[None] * (len(COLUMNS) - 5 + len(rivals) + 2)))
-        columns = [*COLUMNS, *(f"against_{name}" for name in rivals), "campaign", "commit"]
+        columns = [*COLUMNS, *(f"{AGAINST}{name}" for name in rivals), "campaign", "commit"]
         return pd.DataFrame(table, columns=columns).astype({"samples": "Int64"})
 
     def stem(self) -> str:
@@ -132,7 +138,7 @@ class Review:
         best = self.winner
         if best is None:
             return "No recorded answer."
-        return f"{best.letter}  {best.text}: {sentences.time_of(self.timed[best.letter])}."
+        return f"{best.name}: {sentences.time_of(self.timed[best.letter])}."
 
     def answer(self) -> list[str]:
         """The answer in sentences: how sure it is, how far from the bound, against the other candidates and peers."""

@@ -4,7 +4,7 @@ import ipywidgets as widgets
 import pandas as pd
 
 from ..analysis import cluster as readings
-from ..analysis.settle import arrivals, span_sentence, x_load_table
+from ..analysis.loads import x_load_table
 from ..figures import settle as figures
 from ..figures.cluster import traffic_view
 from ..figures.export import provenance
@@ -73,7 +73,7 @@ class SettleExplorer(cluster.ClusterExplorer):
         t, p = self.tactic, self.problem
         self.parts = readings.owners(p.m, t.rt, t.kq, t.ks, t.tg)
         self.spans = readings.cluster_spans(run.table, t, p)
-        self.landings = arrivals(run.table, t, p)
+        self.landings = readings.arrivals(run.table, t, p)
         self.moved = readings.traffic(run.table, t.ks)
         self.cta.max, self.time.max = t.ks - 1, int(self.spans.end.max())
 
@@ -87,7 +87,7 @@ class SettleExplorer(cluster.ClusterExplorer):
             key = self._ran, self.cta.value, self.time.value, self.view.value
             self.timeline.show(key, self._timeline, self.facts())
             mine = self.spans[self.spans.cta == self.cta.value]
-            state = readings.cluster_state(mine, self.time.value, span_sentence)
+            state = readings.cluster_state(mine, self.time.value, readings.settle_sentence)
             title = f"<b>at time {self.time.value}</b> (line: of the PTX)"
             self.doing.value = title + cluster.rows_of_html(state)
         else:

@@ -2,7 +2,7 @@
 
 import ipywidgets as widgets
 
-from ..analysis.swizzle import ADDRESSES, ldmatrix_table
+from ..analysis.loads import ADDRESSES, ldmatrix_table
 from ..figures import layout as figures
 from ..figures.export import provenance
 from ..layouts import swizzle

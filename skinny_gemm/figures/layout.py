@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ..analysis.swizzle import bank_sentence, group, lane_sentence
+from ..analysis.loads import bank_sentence, group, lane_sentence
 from ..layouts import banks
 from ..layouts.swizzle import CHUNK, ELEMENT_BYTES, plain_offset, tile_offset
 from . import style
@@ -45,7 +45,7 @@ def ldmatrix_view(
 ) -> Figure:
     """One `ldmatrix.x4`, linked: the chunks its lanes address, the banks that serve them, the registers they fill.
 
-    `table` from `analysis.swizzle.ldmatrix_table`; `rows` of the tile drawn. `lane` is lit in every panel; so is each
+    `table` from `analysis.loads.ldmatrix_table`; `rows` of the tile drawn. `lane` is lit in every panel; so is each
     lane that hits `bank`, if given.
     """
     fig = style.figure(12, 6.9, theme)

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ..analysis.settle import x_load_table
+from ..analysis.loads import x_load_table
 from ..layouts import banks
 from ..layouts import ws_gemm as layout
 from ..layouts.swizzle import ELEMENT_BYTES
@@ -35,8 +35,8 @@ def settle_timeline(
 ) -> Figure:
     """The warps of one CTA over logical time, and below them what lands in it: x by group, pushed parts by slot.
 
-    `frame` from `cluster.cluster_spans`, `landings` from `settle.arrivals`. `time` draws a cursor; `window` limits the
-    time.
+    `frame` and `landings` from `cluster_spans` and `arrivals` of `analysis.cluster`. `time` draws a cursor; `window`
+    limits the time.
     """
     low, high = window or (int(frame.start.min()), int(frame.end.max()))
     of_cta, inside = frame[frame.cta == cta], landings[landings.cta == cta]

@@ -8,24 +8,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ..analysis.stationary import (
-    BACK,
-    CHUNK,
-    COPIED,
-    HELD,
-    KINDS,
-    MMA,
-    MMAS,
-    PUBLISH,
-    REGISTERS,
-    STAGED,
-    SUMS,
-    WAIT,
-    X,
-    exposure_sentences,
-    lane_sentences,
-    placement_sentence,
-)
+from ..analysis import stationary as readings
 from ..layouts import fragments
 from ..layouts import ws_gemm as layout
 from . import style
@@ -44,7 +27,7 @@ def permutation_view(table: pd.DataFrame, lane: int = 0, column: int = 0, theme:
     fig = style.figure(12, 8.2, theme)
     strip = Panel(fig, 1.05, 5.9, 10.4, 1.2, theme, x=(0, layout.K_BLOCK), y=(3.4, 0))
     _strip(strip, table, lane, column)
-    first, second = lane_sentences(table, lane, column)
+    first, second = readings.lane_sentences(table, lane, column)
     strip.sentence(first, -60, 53)
     strip.note(0, 1, second, ha="left", va="baseline", offset=(-60, 34))
 
@@ -55,16 +38,16 @@ def permutation_view(table: pd.DataFrame, lane: int = 0, column: int = 0, theme:
         of_operand, height = table[table.operand == operand], 0.165 * rows
         memory = Panel(fig, 1.05, bottom, 4.6, height, theme, x=(0, layout.K_BLOCK), y=(rows, 0))
         loads = of_operand[of_operand.word == 0]
-        _cells(memory, loads.element, loads.row, CHUNK, loads.lane, color, lane)
+        _cells(memory, loads.element, loads.row, readings.CHUNK, loads.lane, color, lane)
         memory.ticks("y", np.arange(0, rows, 4) + 0.5, range(0, rows, 4), grid=False)
         memory.title(f"{name} in memory, by the lane that loads", raised=6)
         panels = [memory]
-        for mma in range(MMAS):
+        for mma in range(readings.MMAS):
             some = of_operand[of_operand.mma == mma]
             panels.append(Panel(fig, 6.2 + 2.7 * mma, bottom, 2.55, height, theme, (0, fragments.MMA_K), (rows, 0)))
             _cells(panels[-1], some.k, some.row, 2, some.lane, color, lane)
             panels[-1].title(f"{fragment} of mma {mma}, by lane", raised=6)
-    at, positions = np.arange(0, layout.K_BLOCK, CHUNK), np.arange(0, fragments.MMA_K, 2)
+    at, positions = np.arange(0, layout.K_BLOCK, readings.CHUNK), np.arange(0, fragments.MMA_K, 2)
     panels[0].ticks("x", at, column + at, "K in memory", grid=False)
     for panel in panels[1:]:
         panel.ticks("x", positions + 1, positions, "k as the mma counts it", grid=False)
@@ -146,7 +129,7 @@ def placement_view(table: pd.DataFrame, cta: int = 0, warp: int = 0, theme: styl
     for name, kind in look.items():
         zoom.boxes(cells[place == name], kind["facecolor"], **(kind | dict(edgecolor=theme.paper, linewidth=1.5)))
     if kb <= MOST_NAMED:
-        staged = int((place == STAGED).sum())
+        staged = int((place == readings.STAGED).sum())
         names = [f"byte {offset:,}" if offset >= 0 else f"{8 * (block - staged)} to {8 * (block - staged) + 7}"
                  for block, offset in zip(chosen.block, chosen.offset, strict=True)]  # fmt: skip
         zoom.boxes(cells + [0.1, 0.22, -0.2, -0.44], theme.paper)
@@ -154,16 +137,16 @@ def placement_view(table: pd.DataFrame, cta: int = 0, warp: int = 0, theme: styl
     step = -(-kb // 32)
     name = "K block of the warp; in it the registers of each lane, or the place in shared memory"
     zoom.ticks("x", np.arange(0, kb, step) + 0.5, range(0, kb, step), name, grid=False)
-    zoom.sentence(placement_sentence(table, cta, warp), 0, 7)
+    zoom.sentence(readings.placement_sentence(table, cta, warp), 0, 7)
     return fig
 
 
 def exposure_view(steps: pd.DataFrame, theme: style.Theme = style.LIGHT) -> Figure:
     """One warp, instruction by instruction, from `warp_steps`: a row per kind and per accumulator chain."""
-    chains = sorted(steps[steps.kind == MMA].chain.unique())
-    rows = [(kind, -1) for kind in KINDS if kind != MMA and (steps.kind == kind).any()]
-    at = next(i for i, (kind, _) in enumerate(rows) if KINDS.index(kind) > KINDS.index(MMA))
-    rows[at:at] = [(MMA, chain) for chain in chains]
+    chains = sorted(steps[steps.kind == readings.MMA].chain.unique())
+    rows = [(kind, -1) for kind in readings.KINDS if kind != readings.MMA and (steps.kind == kind).any()]
+    at = next(i for i, (kind, _) in enumerate(rows) if readings.KINDS.index(kind) > readings.KINDS.index(readings.MMA))
+    rows[at:at] = [(readings.MMA, chain) for chain in chains]
     count, height = len(steps), 0.27 * len(rows)
     fig = style.figure(12, height + 1.95, theme)
     panel = Panel(fig, 2.35, 0.85, 8.1, height, theme, x=(0, count), y=(len(rows), 0))
@@ -177,7 +160,7 @@ def exposure_view(steps: pd.DataFrame, theme: style.Theme = style.LIGHT) -> Figu
         of_row = steps[(steps.kind == kind) & (steps.chain == chain)]
         boxes = rectangles(of_row.step + 0.06, i + 0.12, 0.88, 0.76)
         panel.boxes(boxes, looks[kind]["facecolor"], **looks[kind])
-        name = f"{kind}, chain {chain}" if kind == MMA else kind
+        name = f"{kind}, chain {chain}" if kind == readings.MMA else kind
         panel.labels([(0, i + 0.5)], [name], ha="right", offset=(-8, 0))
         late = int(of_row.exposed.sum())
         text = f"{len(of_row) - late} before, {late} after"
@@ -185,28 +168,31 @@ def exposure_view(steps: pd.DataFrame, theme: style.Theme = style.LIGHT) -> Figu
         panel.lines([[(0, i + 1), (count, i + 1)]], theme.grid, linewidths=0.6, clip=False)
     marks = range(0, count + 1, int(tick_step(count, 12, least=5)))
     panel.ticks("x", marks, marks, "instructions of this warp, in its own order (not cycles)", grid=False)
-    first, second = exposure_sentences(steps)
+    first, second = readings.exposure_sentences(steps)
     panel.sentence(first, -158, 48)
     panel.sentence(second, -158, 30, weight="normal")
     return fig
 
 
 def _kind_looks(theme: style.Theme) -> dict[str, dict]:
-    """The look of each of `KINDS`."""
+    """The look of each of `readings.KINDS`."""
     plain = dict(edgecolor=theme.paper, linewidth=0)
     return {
-        HELD: dict(facecolor=theme.blue, **plain),
-        COPIED: dict(facecolor=theme.sky, hatch=HATCH, **plain),
-        WAIT: dict(facecolor=theme.paper, hatch="xx", edgecolor=theme.muted, linewidth=0.7),
-        X: dict(facecolor=theme.vermillion, **plain),
-        BACK: dict(facecolor=theme.sky, hatch=HATCH, **plain),
-        MMA: dict(facecolor=theme.green, **plain),
-        SUMS: dict(facecolor=theme.green, hatch="..", **plain),
-        PUBLISH: dict(facecolor=theme.orange, **plain),
+        readings.HELD: dict(facecolor=theme.blue, **plain),
+        readings.COPIED: dict(facecolor=theme.sky, hatch=HATCH, **plain),
+        readings.WAIT: dict(facecolor=theme.paper, hatch="xx", edgecolor=theme.muted, linewidth=0.7),
+        readings.X: dict(facecolor=theme.vermillion, **plain),
+        readings.BACK: dict(facecolor=theme.sky, hatch=HATCH, **plain),
+        readings.MMA: dict(facecolor=theme.green, **plain),
+        readings.SUMS: dict(facecolor=theme.green, hatch="..", **plain),
+        readings.PUBLISH: dict(facecolor=theme.orange, **plain),
     }
 
 
 def _place_looks(theme: style.Theme) -> dict[str, dict]:
     """The look of weights by where they wait."""
     edge = dict(edgecolor=theme.paper, linewidth=0.4)
-    return {REGISTERS: dict(facecolor=theme.blue, **edge), STAGED: dict(facecolor=theme.sky, hatch=HATCH, **edge)}
+    return {
+        readings.REGISTERS: dict(facecolor=theme.blue, **edge),
+        readings.STAGED: dict(facecolor=theme.sky, hatch=HATCH, **edge),
+    }

@@ -13,22 +13,12 @@ from matplotlib.figure import Figure
 
 from ..analysis.performance import fastest_of_each_m, grouped, rows_of
 from ..analysis.resources import smem_table
-from ..analysis.review import LETTERS, Candidate, Review, campaign_facts
-from ..figures import style
+from ..analysis.review import AGAINST, LETTERS, Candidate, Review, campaign_facts
+from ..figures import performance, style
 from ..figures.panel import Panel, tick_step
-from ..figures.performance import (
-    Series,
-    against_m,
-    bandwidth_panel,
-    draw_against_m,
-    draw_roofline,
-    end_labels,
-    in_roofline,
-    ring,
-)
 from ..figures.resources import draw_smem
-from ..records import Campaign, Record
-from ..records.statistics import CONFIDENCE, TOLERANCE, Verdict, verdict
+from ..records import Campaign
+from ..records.statistics import CONFIDENCE, TOLERANCE, Verdict
 from ..tactics import KERNELS
 
 WIDTH, HEIGHT, MARGIN = 11.69, 8.27, 0.55  #: inches: A4, landscape
@@ -131,60 +121,58 @@ def answer(review: Review, theme: style.Theme) -> tuple[Sheet, pd.DataFrame]:
 
 def comparison(review: Review, theme: style.Theme) -> tuple[Sheet, pd.DataFrame]:
     """Every candidate and peer with its interval, and the verdicts."""
-    sheet = Sheet("Comparison", theme)
-    lines: list[tuple[Candidate | None, str, str, Record | None]] = [
-        (candidate, candidate.text, candidate.note, candidate.record) for candidate in review.candidates
-    ]
-    lines += [(None, f"{name} {row.tactic}".strip(), "peer", row) for name, row in review.peers.items()]
-    rivals, runs = review.compared_with(), {campaign.id: i for i, campaign in enumerate(review.campaigns, 1)}
-    judged = [(each, each.record) for each in review.candidates if each.record and rivals]
-    step = min(0.34, 5.6 / (len(lines) + len(judged) + 4))
-    right = {"median, us": 5.62, f"{100 * CONFIDENCE:g} % interval": 7.0, "over bound": 7.85, "run": 8.25}
+    sheet, table = Sheet("Comparison", theme), review.comparison()
+    candidates = {candidate.letter: candidate for candidate in review.candidates}
+    runs = {campaign.id: number for number, campaign in enumerate(review.campaigns, 1)}
+    rivals = [name for name in table if name.startswith(AGAINST)]
+    judged = table[table.name.isin(candidates) & table.median_us.notna()] if rivals else table[:0]
+    step = min(0.34, 5.6 / (len(table) - bool(review.bound) + len(judged) + 4))
+    columns = {"median, us": 5.62, f"{100 * CONFIDENCE:g} % interval": 7.0, "over bound": 7.85, "run": 8.25}
     top = HEIGHT - 1.2
-    for name, x in right.items():
+    for name, x in columns.items():
         sheet.write(x, top, name, theme.muted, ha="right")
     sheet.rule(top - 0.5 * step)
-    count = len(lines) + bool(review.bound)
-    bottom = top - (count + 0.5) * step
-    chart = Panel(sheet.figure, 8.5, bottom, 2.6, count * step, theme, _span(review), (count, 0))
-    for i, (candidate, name, note, row) in enumerate(lines):
-        y = top - (i + 1) * step
+    bottom = top - (len(table) + 0.5) * step
+    chart = Panel(sheet.figure, 8.5, bottom, 2.6, len(table) * step, theme, _span(review), (len(table), 0))
+    for i, row in enumerate(table.itertuples()):
+        y, candidate = top - (i + 1) * step, candidates.get(row.name)
+        color, marker = theme.muted, "|"
         if candidate:
             sheet.badge(MARGIN + 0.1, y, candidate)
-        sheet.write(MARGIN + 0.5, y, name)
-        sheet.write(3.2, y, note, theme.muted)
-        if row is None:
+            color, marker = color_of(candidate, theme), look(candidate)["marker"]
+        sheet.write(MARGIN + 0.5, y, f"{row.kernel} {row.tactic}".strip() or row.name)
+        sheet.write(3.2, y, row.note if row.kernel else "the least that reading the weight took", theme.muted)
+        if pd.isna(row.median_us):
             sheet.write(7.0, y, "not recorded", theme.muted, ha="right")
             continue
-        cells = [f"{row.median_us:.3f}", f"{row.low_us:.3f} to {row.high_us:.3f}"]
-        cells += [f"{row.median_us / review.bound:.3f}" if review.bound else "-", str(runs[row.campaign])]
-        for text, x in zip(cells, right.values(), strict=True):
+        over = f"{row.over_bound:.3f}" if review.bound else "-"
+        cells = [f"{row.median_us:.3f}", f"{row.low_us:.3f} to {row.high_us:.3f}", over, str(runs.get(row.campaign))]
+        for text, x in zip(cells if row.kernel else cells[:1], columns.values(), strict=False):
             sheet.write(x, y, text, ha="right")
-        color, marker = (color_of(candidate, theme), look(candidate)["marker"]) if candidate else (theme.muted, "|")
-        _interval(chart, i + 0.5, row, color, marker)
-    if review.bound:
-        y = top - (len(lines) + 1) * step
-        sheet.write(MARGIN + 0.5, y, "bound")
-        sheet.write(3.2, y, "the least that reading the weight took", theme.muted)
-        sheet.write(right["median, us"], y, f"{review.bound:.3f}", ha="right")
+        if row.kernel:
+            _interval(chart, i + 0.5, row, color, marker)
     sheet.rule(bottom)
     sheet.write(11.1, top, "us per launch", theme.muted, ha="right")
     _axis(chart, review.bound, 36 * step)
     y = bottom - 0.62
-    if judged:
+    if len(judged):
         sheet.write(MARGIN, y, "Verdicts: the row against the column", size=style.TITLE, weight="bold", va="baseline")
         y -= 0.36
-        columns = {name: 3.4 + 1.95 * i for i, name in enumerate(rivals)}
-        for name, x in columns.items():
-            sheet.write(x, y, f"against {name}", theme.muted)
+        places = {name: 3.4 + 1.95 * i for i, name in enumerate(rivals)}
+        for name, x in places.items():
+            sheet.write(x, y, f"against {name.removeprefix(AGAINST)}", theme.muted)
         sheet.rule(y - 0.5 * step)
-        for candidate, row in judged:
+        medians = table.set_index("name").median_us
+        for row in judged.to_dict("records"):
             y -= step
-            sheet.badge(MARGIN + 0.1, y, candidate)
-            sheet.write(MARGIN + 0.5, y, candidate.text)
-            for name, x in columns.items():
-                if rivals[name] is not row:
-                    _verdict(sheet, x, y, row, rivals[name])
+            sheet.badge(MARGIN + 0.1, y, candidates[row["name"]])
+            sheet.write(MARGIN + 0.5, y, candidates[row["name"]].text)
+            for name, x in places.items():
+                word = row[name]
+                if pd.notna(word):
+                    sheet.write(x, y, word, weight="bold" if word in (Verdict.FASTER, Verdict.SLOWER) else "normal")
+                    change = row["median_us"] / medians[name.removeprefix(AGAINST)] - 1
+                    sheet.write(x + 1.72, y, f"{100 * change:+.1f} %", theme.muted, ha="right")
         y -= step
     words = (
         f"FASTER, SLOWER: the {100 * CONFIDENCE:g} % intervals are disjoint. SAME: they prove a difference of at most "
@@ -192,7 +180,7 @@ def comparison(review: Review, theme: style.Theme) -> tuple[Sheet, pd.DataFrame]
         "recorded tactic; cublas and triton launch without programmatic dependent launch. run: see the provenance page."
     )
     sheet.paragraph(max(y - 0.05, 0.95), words, size=style.SMALL, color=theme.muted)
-    return sheet, review.comparison()
+    return sheet, table
 
 
 def bandwidth(review: Review, theme: style.Theme) -> tuple[Sheet, pd.DataFrame]:
@@ -204,7 +192,7 @@ def bandwidth(review: Review, theme: style.Theme) -> tuple[Sheet, pd.DataFrame]:
     peers = {name: fastest_of_each_m(row for row in rows if row.kernel == name) for name in review.peers}
     drawn = [(row.m, row.tbs) for group in [*tactics.values(), *peers.values()] for row in group]
     place = 1.0, 1.15, 7.3, 5.75
-    panel = bandwidth_panel(sheet.figure, place, drawn, review.limits, review.problem.m, theme)
+    panel = performance.bandwidth_panel(sheet.figure, place, drawn, review.limits, review.problem.m, theme)
 
     ends = []
     for i, (name, tbs) in enumerate(review.limits.items()):
@@ -216,17 +204,22 @@ def bandwidth(review: Review, theme: style.Theme) -> tuple[Sheet, pd.DataFrame]:
         x, y = np.concatenate(context).T
         panel.line(x, y, theme.faint, linestyle="", marker=".", markersize=3)
     series = [
-        Series(name, against_m(group), theme.muted, _peer_look(i, 1.4)) for i, (name, group) in enumerate(peers.items())
+        performance.Series(name, performance.against_m(group), theme.muted, _peer_look(i, 1.4))
+        for i, (name, group) in enumerate(peers.items())
     ]
     absent: list[str] = []
     for candidate in reversed(review.candidates):  # the first on top
         group = tactics.get((candidate.kernel, str(candidate.tactic)))
         if group:
             bold = dict(linewidth=2.6, markersize=7, zorder=3, **look(candidate))
-            series.append(Series(_name(candidate), against_m(group), color_of(candidate, theme), bold, intervals=True))
+            series.append(
+                performance.Series(
+                    candidate.name, performance.against_m(group), color_of(candidate, theme), bold, intervals=True
+                )
+            )
         else:
             absent.insert(0, candidate.letter)
-    end_labels(panel, ends + draw_against_m(panel, series), bold=_name(review.candidates[0]))
+    performance.end_labels(panel, ends + performance.draw_against_m(panel, series), bold=review.candidates[0].name)
     if absent:
         panel.note(0.02, 0.03, f"not recorded at any M: {', '.join(absent)}", ha="left", va="bottom")
     return sheet, review.table
@@ -238,17 +231,19 @@ def roofline(review: Review, theme: style.Theme) -> tuple[Sheet, pd.DataFrame]:
     sheet = Sheet(f"Roofline{over}", theme)
     tactics, kernels = (grouped(rows_of(review.table), *names) for names in (("kernel", "tactic"), ("kernel",)))
     series = [
-        Series(name, in_roofline(fastest_of_each_m(kernels[name])), theme.muted, _peer_look(i, 1.2))
+        performance.Series(
+            name, performance.in_roofline(fastest_of_each_m(kernels[name])), theme.muted, _peer_look(i, 1.2)
+        )
         for i, name in enumerate(review.peers)
     ]
     for candidate in reversed(review.candidates):  # the first on top
         group, color = tactics.get((candidate.kernel, str(candidate.tactic)), []), color_of(candidate, theme)
         if group:
             bold = dict(linewidth=2.2, markersize=7, **look(candidate))
-            series.append(Series(_name(candidate), in_roofline(group), color, bold))
-            series += ring(group, review.problem.m, color, 14, 1.6)
+            series.append(performance.Series(candidate.name, performance.in_roofline(group), color, bold))
+            series += performance.ring(group, review.problem.m, color, 14, 1.6)
     place = 1.0, 1.15, _ROOM - 0.5, 5.75
-    draw_roofline(sheet.figure, place, series, review.memory, review.compute, review.problem, theme)
+    performance.draw_roofline(sheet.figure, place, series, review.memory, review.compute, review.problem, theme)
     return sheet, review.table
 
 
@@ -327,11 +322,6 @@ def _command(sheet: Sheet, y: float, what: str, command: str) -> float:
     return y - 0.08
 
 
-def _name(candidate: Candidate) -> str:
-    """As charts name it."""
-    return f"{candidate.letter}  {candidate.text}"
-
-
 def color_of(candidate: Candidate, theme: style.Theme) -> str:
     """The candidate's colour, the same on every page."""
     return theme.series[LETTERS.index(candidate.letter)]
@@ -359,7 +349,7 @@ def _span(review: Review) -> tuple[float, float]:
     return low - room, high + room
 
 
-def _interval(chart: Panel, y: float, row: Record, color: str, marker: str) -> None:
+def _interval(chart: Panel, y: float, row: Any, color: str, marker: str) -> None:
     """A median with its interval, or an arrow where it is beyond the edge."""
     if row.low_us > chart.x[1]:
         chart.labels([(chart.x[1], y)], ["→"], color, ha="right", size=style.TITLE)
@@ -378,14 +368,6 @@ def _axis(chart: Panel, bound: float | None, raised: float) -> None:
     if bound and low < bound < high:
         chart.lines([[(bound, 0), (bound, chart.y[0])]], chart.theme.ink, linewidths=1.2, linestyles=[(0, (4, 2))])
         chart.labels([(bound, 0)], ["bound"], chart.theme.muted, offset=(0, raised))
-
-
-def _verdict(sheet: Sheet, x: float, y: float, row: Record, rival: Record) -> None:
-    word = verdict(row, rival)
-    strong = word in (Verdict.FASTER, Verdict.SLOWER)
-    sheet.write(x, y, word, weight="bold" if strong else "normal")
-    more = f"{100 * (row.median_us / rival.median_us - 1):+.1f} %"
-    sheet.write(x + 1.72, y, more, sheet.theme.muted, ha="right")
 
 
 def broken(command: str, room: int) -> list[str]:

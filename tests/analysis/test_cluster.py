@@ -2,13 +2,15 @@
 
 - bytes from CTA to CTA are those of the plan; owners share them;
 - a block is settled once, by its owner, after all parts are there, and one group behind its push;
+- what lands is counted up to what a barrier expects, never beyond;
 - what a warp does at any moment is told in words.
 """
 
 import pytest
 
 from skinny_gemm.analysis import cluster
-from skinny_gemm.analysis.settle import span_sentence
+from skinny_gemm.problem import GemmProblem
+from skinny_gemm.tactics import WsGemmTactic
 from tests.support import traces
 from tests.support.traces import GROUPS, GROUPS_PROBLEM, SINGLE, SINGLE_PROBLEM
 
@@ -87,8 +89,34 @@ def test_the_state_is_told_in_words(settled):
     _, _, spans = settled
     for what in ("wait x", "multiply", "push", "settle", "wait slot"):
         span = spans[(spans.what == what) & (spans.cta == 1)].iloc[-1]
-        state = cluster.cluster_state(spans[spans.cta == 1], int(span.start), span_sentence).set_index("warp")
-        assert state.doing[span.warp] == span_sentence(span) and state.line[span.warp] == span.line
-    begin = cluster.cluster_state(spans, -1, span_sentence)
+        state = cluster.cluster_state(spans[spans.cta == 1], int(span.start), cluster.settle_sentence).set_index("warp")
+        assert state.doing[span.warp] == cluster.settle_sentence(span) and state.line[span.warp] == span.line
+    begin = cluster.cluster_state(spans, -1, cluster.settle_sentence)
     assert (begin.doing == "loads weights").all()
-    assert cluster.cluster_state(spans, int(spans.end.max()), span_sentence).doing.eq("done").all()
+    assert cluster.cluster_state(spans, int(spans.end.max()), cluster.settle_sentence).doing.eq("done").all()
+
+
+def test_what_lands_is_what_the_barriers_expect(settled):
+    table, parts, spans = settled
+    landings = cluster.arrivals(table, GROUPS, GROUPS_PROBLEM)
+    for (cta, kind, number), rows in landings.groupby(["cta", "kind", "number"]):
+        assert (rows.bytes > 0).all() and rows.landed.iloc[-1] == rows.expected.iloc[0]
+        complete = rows.time[rows.landed == rows.expected].min()
+        what = {"x": "wait x", "parts": "wait slot"}[kind]
+        passed = spans[(spans.cta == cta) & (spans.what == what) & (spans.number == number)].end
+        assert len(passed) and (passed > complete).all(), "nobody passes before all is there"
+    expected = landings[landings.kind == "x"].drop_duplicates(["cta", "group"]).groupby("group").expected.first()
+    assert expected.tolist() == [8192, 8192, 8192, 4096], "of the last group only four tokens exist"
+    assert (landings.expected[landings.kind == "parts"] == 2048).all()
+    assert set(zip(landings.block, landings.cta, strict=True)) - {(-1, 0), (-1, 1)} == set(
+        zip(parts.block, parts.owner, strict=True)
+    )
+
+
+def test_a_landing_is_counted_for_the_warp_that_sent_it():
+    """With ks = 3 row tiles of one token tile are in different slots, pushed by one instruction at one time."""
+    tactic, problem = WsGemmTactic(2, 1, 3, 0, 8, 1), GemmProblem(20, 32, 768)
+    table, parts, _ = traces.of_cluster(tactic, problem, "in_order")
+    landings = cluster.arrivals(table, tactic, problem)
+    mine = landings[landings.kind == "parts"]
+    assert mine.groupby("block").bytes.sum().to_dict() == parts.groupby("block").bytes.sum().to_dict()

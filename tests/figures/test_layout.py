@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skinny_gemm.analysis.swizzle import ldmatrix_table
+from skinny_gemm.analysis.loads import ldmatrix_table
 from skinny_gemm.figures import layout as figures
 from skinny_gemm.figures import style
 from tests.support.drawings import rectangles, texts

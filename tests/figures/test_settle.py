@@ -1,6 +1,6 @@
 """The pictures of token groups name the warps, what lands, and the slots; the pitch of x is seen to pay."""
 
-from skinny_gemm.analysis.settle import arrivals
+from skinny_gemm.analysis.cluster import arrivals
 from skinny_gemm.figures import settle, style
 from tests.support import traces
 from tests.support.drawings import rectangles, texts

@@ -1,4 +1,4 @@
-"""One `ldmatrix` as a table says what the layouts say.
+"""One warp-wide load as a table says what the layouts say.
 
 - every lane of a load is at the address the kernel's own offset function gives, and its bytes fill the registers that
   the PTX ISA's fragment maps name;
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skinny_gemm.analysis.swizzle import ldmatrix_table
+from skinny_gemm.analysis.loads import ldmatrix_table, x_load_table
 from skinny_gemm.layouts import banks, fragments
 from skinny_gemm.layouts import warp_splitk as layout
 
@@ -43,3 +43,13 @@ def test_registers_hold_the_fragment_that_mma_wants():
 def test_unknown_operand_is_named():
     with pytest.raises(ValueError, match="operand is 'C'"):
         ldmatrix_table("C", 0, 0, 0, 128)
+
+
+@given(st.sampled_from([64, 96, 128, 224, 448, 512, 1024]), st.booleans(), st.integers(0, 1))
+def test_the_wavefronts_of_a_load_of_x_are_the_bank_models(k_slice, padded, block):
+    table = x_load_table(k_slice, padded, block)
+    assert table.wavefront.max() + 1 == banks.wavefronts(table.address.to_numpy(), 16)
+    assert table.wavefront.max() + 1 == (8 if not padded and k_slice % 64 == 0 else 4)
+    pairs = table[["wavefront", "bank"]].drop_duplicates()
+    assert len(pairs) == 32, "no two lanes at the same banks in the same wavefront"
+    assert (table.address // table.token.clip(lower=1) >= 2 * k_slice)[table.token > 0].all()

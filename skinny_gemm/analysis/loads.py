@@ -1,6 +1,6 @@
-"""One `ldmatrix.x4` of the warp split-K kernel as a table: lane by lane the address, the banks, the registers.
+"""One warp-wide load of shared memory as a table: lane by lane the address, the banks and the wavefront that serve it.
 
-Offsets are those of `layouts.swizzle` and `layouts.warp_splitk`.
+Of warp split-K an `ldmatrix.x4`, of the weight-stationary GEMM a load of x. Offsets are those of `layouts`.
 """
 
 from collections.abc import Sequence
@@ -8,14 +8,13 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from ..layouts import WARP, banks
-from ..layouts import warp_splitk as layout
+from ..layouts import WARP, banks, warp_splitk, ws_gemm
 from ..layouts.fragments import ldmatrix_destination
 from ..layouts.swizzle import CHUNK, ELEMENT_BYTES, plain_offset, tile_offset
 
 CHUNK_BYTES = CHUNK * ELEMENT_BYTES
 GROUPS = banks.BANKS * banks.WORD // CHUNK_BYTES  #: eight groups of four banks
-ADDRESSES = {"A": layout.a_ldmatrix, "B": layout.b_ldmatrix}
+ADDRESSES = {"A": warp_splitk.a_ldmatrix, "B": warp_splitk.b_ldmatrix}
 
 
 def group(address):
@@ -78,3 +77,19 @@ def bank_sentence(table: pd.DataFrame, bank: int) -> str:
 def _lanes(lanes: Sequence[int]) -> str:
     lanes = list(lanes)
     return f"lane {lanes[0]}" if len(lanes) == 1 else f"lanes {', '.join(map(str, lanes))}"
+
+
+def x_load_table(k_slice: int, padded: bool = True, block: int = 0) -> pd.DataFrame:
+    """One 16-byte load of a fragment of x by a warp: lane, token, address, bank (the first of four), phase, wavefront.
+
+    `k_slice`: K elements of a row of the tile. `padded`: with the pitch of the kernel, else rows end to end.
+    """
+    lane = np.arange(WARP)
+    token, column = ws_gemm.load_row(lane), ws_gemm.k_column(0, block, lane, block + 1)
+    address = ws_gemm.x_offset(token, column, k_slice) if padded else ELEMENT_BYTES * (token * k_slice + column)
+    phase = lane // (WARP // banks.phases(16))
+    bank = banks.bank(address)
+    turn = turns(phase, bank)
+    rounds = np.array([turn[phase == p].max() + 1 for p in range(banks.phases(16))])
+    table = {"lane": lane, "token": token, "address": address, "bank": bank, "phase": phase}
+    return pd.DataFrame(table | {"wavefront": (np.cumsum(rounds) - rounds)[phase] + turn})
