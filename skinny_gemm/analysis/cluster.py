@@ -55,6 +55,7 @@ def cluster_spans(table: pd.DataFrame, tactic: WsGemmTactic, problem: GemmProble
 class _Reader:
     """Tells what the instructions of one warp are for, in their order."""
 
+    ALONE = {"griddepcontrol.wait": "wait grid", "bar.sync": "wait CTA", "cp.async.bulk": "stage x"}
     REGIONS = {"stages": "multiply", "x": "multiply", "parts": "store", "receive": "settle", "red": "settle"}
 
     def __init__(self, tactic: WsGemmTactic, problem: GemmProblem, cta: int):
@@ -65,12 +66,11 @@ class _Reader:
     def tell(self, row: Any) -> tuple[str, int, int, int] | None:
         """(what, group, block, number), as `cluster_spans` has them, or None for what only prepares."""
         op = row.opcode
-        if op.startswith("griddepcontrol.wait"):
-            return "wait grid", -1, -1, -1
+        for start, what in self.ALONE.items():
+            if op.startswith(start):
+                return what, -1, -1, -1
         if op.startswith("barrier.cluster.wait"):
             return "wait cluster", -1, -1, row.phase
-        if op.startswith("bar.sync"):
-            return "wait CTA", -1, -1, -1
         if op.startswith("mbarrier.try_wait"):
             name, start = self.region(row.barrier)
             number = (row.barrier - start) // 8
@@ -79,8 +79,6 @@ class _Reader:
                 return "wait x", number, -1, number
             self.block = layout.owned_block(self.cta, number, self.tactic.ks)
             return "wait slot", *self.at_block(), number
-        if op.startswith("cp.async.bulk"):
-            return "stage x", -1, -1, -1
         if op.startswith(("mma", "ld.global")):
             return "multiply", self.group, -1, -1
         if op.startswith("st.async"):

@@ -3,20 +3,17 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pandas as pd
 
 from .. import device as devices
 from .. import records
-from ..checks import check_choice
 from ..device import Device
 from ..problem import GemmProblem
 from ..records import model
 from ..tactics import MAX_M, Footprint, Tactic, tactic_type
 from . import neighbours
-from .performance import recorded, used
 from .provenance import commit_of, provenance
 
 MEMORY = {"hbm_read_tbs": ("HBM", "read"), "l2_read_tbs": ("L2", "read")}  #: ceilings: of what, measured how
@@ -26,7 +23,7 @@ BOUND_NAMES = {"stream": "stream bound", "dependency-floor": "dependency floor"}
 
 @dataclass(frozen=True)
 class TacticData:
-    """`tactic` (None where none is legal) on `problem`, and `table`: from `recorded`, any live points appended."""
+    """`tactic` (None where none is legal) on `problem`; `table` from `performance.recorded`, and any live points."""
 
     kernel: str
     tactic: Tactic | None
@@ -34,18 +31,7 @@ class TacticData:
     device: Device
     mode: str
     table: pd.DataFrame
-    campaigns: tuple[records.Campaign, ...]  #: of the recorded rows, from `used`
-
-    @classmethod
-    def read(
-        cls, kernel: str, tactic: Tactic | None, problem: GemmProblem, device: Device, mode: str = "chained",
-        data_dir: Path | None = None,
-    ) -> Self:  # fmt: skip
-        """What was recorded of it under `data_dir` (the repository's data/ by default); ValueError on another mode."""
-        check_choice("mode", mode, records.MODES)
-        problem = tactic_type(kernel).problem(problem)
-        table = recorded(records.load(data_dir), problem.n, problem.k, device.name, mode)
-        return cls(kernel, tactic, problem, device, mode, table, used(table, records.campaigns(data_dir)))
+    campaigns: tuple[records.Campaign, ...]  #: of the recorded rows, from `performance.used`
 
     @property
     def stem(self) -> str:

@@ -15,8 +15,8 @@ from matplotlib.figure import Figure
 from ..analysis.neighbours import M, Selection, model_name
 from ..analysis.performance import grouped
 from . import style
+from .charts import LIVE, MODEL, draw_model
 from .panel import Panel, tick_step
-from .performance import LIVE, MODEL, draw_model
 
 MARGIN = 3  #: impossible values shown on either side of the possible ones
 WIDEST = 0.6  #: change of time that a bar shows at most; its number is written in any case

@@ -11,12 +11,14 @@ from pathlib import Path
 import pandas as pd
 from matplotlib.figure import Figure
 
+from ..analysis.performance import recorded, used
 from ..analysis.resources import smem_table
 from ..analysis.tactic import TacticData
+from ..checks import check_choice
 from ..device import Device
 from ..problem import GemmProblem
-from ..records import PEERS
-from ..tactics import KERNELS, Tactic
+from ..records import MODES, PEERS, campaigns, load
+from ..tactics import KERNELS, Tactic, tactic_type
 from . import neighbours, performance, resources
 
 FIGURES = ("bandwidth", "roofline", "tactic-fields", "sensitivity", "smem")  #: by the end of their files' names
@@ -79,5 +81,11 @@ def tactic_view(
     kernel: str, tactic: Tactic | None, problem: GemmProblem, device: Device, mode: str = "chained",
     data_dir: Path | None = None,
 ) -> TacticView:  # fmt: skip
-    """The view of `tactic` with what was recorded for it under `data_dir` (the repository's data/ by default)."""
-    return TacticView.read(kernel, tactic, problem, device, mode, data_dir)
+    """The view of `tactic` with what was recorded for it under `data_dir` (the repository's data/ by default).
+
+    ValueError on a mode that there is not.
+    """
+    check_choice("mode", mode, MODES)
+    problem = tactic_type(kernel).problem(problem)
+    table = recorded(load(data_dir), problem.n, problem.k, device.name, mode)
+    return TacticView(kernel, tactic, problem, device, mode, table, used(table, campaigns(data_dir)))

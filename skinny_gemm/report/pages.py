@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from ..analysis.performance import fastest_of_each_m, grouped, rows_of
 from ..analysis.resources import smem_table
 from ..analysis.review import AGAINST, LETTERS, Candidate, Review, campaign_facts
-from ..figures import performance, style
+from ..figures import charts, style
 from ..figures.panel import Panel, tick_step
 from ..figures.resources import draw_smem
 from ..records import Campaign
@@ -145,7 +145,7 @@ def comparison(review: Review, theme: style.Theme) -> tuple[Sheet, pd.DataFrame]
         if pd.isna(row.median_us):
             sheet.write(7.0, y, "not recorded", theme.muted, ha="right")
             continue
-        over = f"{row.over_bound:.3f}" if review.bound else "-"
+        over = f"{row.median_us / review.bound:.3f}" if review.bound else "-"
         cells = [f"{row.median_us:.3f}", f"{row.low_us:.3f} to {row.high_us:.3f}", over, str(runs.get(row.campaign))]
         for text, x in zip(cells if row.kernel else cells[:1], columns.values(), strict=False):
             sheet.write(x, y, text, ha="right")
@@ -192,7 +192,7 @@ def bandwidth(review: Review, theme: style.Theme) -> tuple[Sheet, pd.DataFrame]:
     peers = {name: fastest_of_each_m(row for row in rows if row.kernel == name) for name in review.peers}
     drawn = [(row.m, row.tbs) for group in [*tactics.values(), *peers.values()] for row in group]
     place = 1.0, 1.15, 7.3, 5.75
-    panel = performance.bandwidth_panel(sheet.figure, place, drawn, review.limits, review.problem.m, theme)
+    panel = charts.bandwidth_panel(sheet.figure, place, drawn, review.limits, review.problem.m, theme)
 
     ends = []
     for i, (name, tbs) in enumerate(review.limits.items()):
@@ -204,7 +204,7 @@ def bandwidth(review: Review, theme: style.Theme) -> tuple[Sheet, pd.DataFrame]:
         x, y = np.concatenate(context).T
         panel.line(x, y, theme.faint, linestyle="", marker=".", markersize=3)
     series = [
-        performance.Series(name, performance.against_m(group), theme.muted, _peer_look(i, 1.4))
+        charts.Series(name, charts.against_m(group), theme.muted, _peer_look(i, 1.4))
         for i, (name, group) in enumerate(peers.items())
     ]
     absent: list[str] = []
@@ -213,13 +213,11 @@ def bandwidth(review: Review, theme: style.Theme) -> tuple[Sheet, pd.DataFrame]:
         if group:
             bold = dict(linewidth=2.6, markersize=7, zorder=3, **look(candidate))
             series.append(
-                performance.Series(
-                    candidate.name, performance.against_m(group), color_of(candidate, theme), bold, intervals=True
-                )
+                charts.Series(candidate.name, charts.against_m(group), color_of(candidate, theme), bold, intervals=True)
             )
         else:
             absent.insert(0, candidate.letter)
-    performance.end_labels(panel, ends + performance.draw_against_m(panel, series), bold=review.candidates[0].name)
+    charts.end_labels(panel, ends + charts.draw_against_m(panel, series), bold=review.candidates[0].name)
     if absent:
         panel.note(0.02, 0.03, f"not recorded at any M: {', '.join(absent)}", ha="left", va="bottom")
     return sheet, review.table
@@ -231,19 +229,17 @@ def roofline(review: Review, theme: style.Theme) -> tuple[Sheet, pd.DataFrame]:
     sheet = Sheet(f"Roofline{over}", theme)
     tactics, kernels = (grouped(rows_of(review.table), *names) for names in (("kernel", "tactic"), ("kernel",)))
     series = [
-        performance.Series(
-            name, performance.in_roofline(fastest_of_each_m(kernels[name])), theme.muted, _peer_look(i, 1.2)
-        )
+        charts.Series(name, charts.in_roofline(fastest_of_each_m(kernels[name])), theme.muted, _peer_look(i, 1.2))
         for i, name in enumerate(review.peers)
     ]
     for candidate in reversed(review.candidates):  # the first on top
         group, color = tactics.get((candidate.kernel, str(candidate.tactic)), []), color_of(candidate, theme)
         if group:
             bold = dict(linewidth=2.2, markersize=7, **look(candidate))
-            series.append(performance.Series(candidate.name, performance.in_roofline(group), color, bold))
-            series += performance.ring(group, review.problem.m, color, 14, 1.6)
+            series.append(charts.Series(candidate.name, charts.in_roofline(group), color, bold))
+            series += charts.ring(group, review.problem.m, color, 14, 1.6)
     place = 1.0, 1.15, _ROOM - 0.5, 5.75
-    performance.draw_roofline(sheet.figure, place, series, review.memory, review.compute, review.problem, theme)
+    charts.draw_roofline(sheet.figure, place, series, review.memory, review.compute, review.problem, theme)
     return sheet, review.table
 
 
@@ -259,11 +255,9 @@ def resources(review: Review, theme: style.Theme) -> list[tuple[Sheet, pd.DataFr
             sheet.write(MARGIN + 0.55, top, candidate.text, size=style.TITLE, weight="bold")
             facts = f"{footprint.describe()}; {footprint.smem_bytes:,} B and {footprint.threads} threads per CTA"
             sheet.write(MARGIN + 3.4, top, facts)
-            registers = (
-                f"{known.registers} registers per thread, {known.spill_bytes} B spilled"
-                if known
-                else "registers: not compiled yet"
-            )
+            registers = "registers: not compiled yet"
+            if known:
+                registers = f"{known.registers} registers per thread, {known.spill_bytes} B spilled"
             sheet.write(MARGIN + 3.4, top - 0.22, registers, theme.muted)
             draw_smem(sheet.figure, MARGIN, top - 0.85, _ROOM, footprint, review.device, theme)
             table = smem_table(footprint, review.device)

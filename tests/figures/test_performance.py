@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 
 from skinny_gemm import device, records, tactics
 from skinny_gemm.analysis.performance import measured
-from skinny_gemm.figures import performance, style
+from skinny_gemm.figures import charts, performance, style
 from skinny_gemm.figures.panel import Labels, Panel
 from skinny_gemm.problem import GemmProblem
 from tests.support.drawings import texts
@@ -90,7 +90,7 @@ def test_the_roofline_names_its_ceilings_and_marks_the_selection(table):
 def test_labels_of_line_ends_never_overlap(values):
     fig = style.figure(11, 8)
     panel = Panel(fig, 1, 1, 7, 5.75, style.LIGHT, x=(0, 1), y=(0, 5))
-    performance.end_labels(panel, [(1, y, str(i), "#000000") for i, y in enumerate(values)])
+    charts.end_labels(panel, [(1, y, str(i), "#000000") for i, y in enumerate(values)])
     labels = [artist for artist in fig.artists if isinstance(artist, Labels)]
     at = np.array([label.points[0][1] for label in labels])
     gaps = np.diff(at) / 5 * 5.75

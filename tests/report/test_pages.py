@@ -115,3 +115,9 @@ def test_nothing_recorded_is_said_plainly(data):
     assert "nothing to decide on" in found.answer()[0] and found.provenance()["source"] == "model"
     assert "No recorded answer" in texts(page(found, "answer").figure)
     assert any(line.startswith("No campaign") for line in texts(page(found, "provenance").figure))
+
+
+def test_a_bound_alone_is_compared_with_nothing(data):
+    found = design_review(replace(SMALL, m=7), H200, candidates=[A], data_dir=data)
+    table = texts(page(found, "comparison").figure)
+    assert {"not recorded", "bound", "6.000"} <= set(table) and "Verdicts: the row against the column" not in table
