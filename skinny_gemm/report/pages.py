@@ -145,9 +145,11 @@ def comparison(review: Review, theme: style.Theme) -> tuple[Sheet, pd.DataFrame]
         if pd.isna(row.median_us):
             sheet.write(7.0, y, "not recorded", theme.muted, ha="right")
             continue
-        over = f"{row.median_us / review.bound:.3f}" if review.bound else "-"
-        cells = [f"{row.median_us:.3f}", f"{row.low_us:.3f} to {row.high_us:.3f}", over, str(runs.get(row.campaign))]
-        for text, x in zip(cells if row.kernel else cells[:1], columns.values(), strict=False):
+        cells = [f"{row.median_us:.3f}"]
+        if row.kernel:
+            over = f"{row.median_us / review.bound:.3f}" if review.bound else "-"
+            cells += [f"{row.low_us:.3f} to {row.high_us:.3f}", over, str(runs[row.campaign])]
+        for text, x in zip(cells, columns.values(), strict=False):
             sheet.write(x, y, text, ha="right")
         if row.kernel:
             _interval(chart, i + 0.5, row, color, marker)
