@@ -3,8 +3,9 @@
 import ipywidgets as widgets
 import pandas as pd
 
-from ..figures import cluster as cluster_figures
+from ..analysis import cluster as readings
 from ..figures import gather as figures
+from ..figures.cluster import traffic_view
 from ..layouts import ws_gemm as layout
 from ..problem import GemmProblem
 from ..tactics import WsGemmTactic
@@ -15,7 +16,7 @@ from .base import Picture, choice, slider, source_of, toggles
 class GatherExplorer(cluster.ClusterExplorer):
     """Blocks and their owners, bytes from CTA to CTA, and the cluster over time: a real run in the interpreter."""
 
-    opcodes = cluster_figures.OPCODES
+    opcodes = readings.OPCODES
     N, K = 64, 1024
 
     def __init__(self):
@@ -46,9 +47,9 @@ class GatherExplorer(cluster.ClusterExplorer):
 
     def read(self, run) -> None:
         t, p = self.tactic, self.problem
-        self.parts = cluster_figures.owners(p.m, t.rt, t.kq, t.ks)
-        self.moved = cluster_figures.traffic(run.table, t.ks)
-        self.spans = cluster_figures.spans(run.table, t, p)
+        self.parts = readings.owners(p.m, t.rt, t.kq, t.ks)
+        self.moved = readings.traffic(run.table, t.ks)
+        self.spans = readings.cluster_spans(run.table, t, p)
         self.block.max = int(self.parts.block.max())
 
     def show(self) -> None:
@@ -73,8 +74,8 @@ class GatherExplorer(cluster.ClusterExplorer):
         return figures.gather_view(self.parts, self.block.value)
 
     def _traffic(self):
-        leader = cluster_figures.planned_traffic(self.parts, self.tactic.ks, leader=True)
-        return cluster_figures.traffic_view(
+        leader = readings.planned_traffic(self.parts, self.tactic.ks, leader=True)
+        return traffic_view(
             {"bytes of sums, from CTA to CTA: the trace": self.moved, "the same with one leader (model)": leader}
         )
 

@@ -8,6 +8,7 @@ from functools import lru_cache
 import ipywidgets as widgets
 import numpy as np
 
+from ..analysis.mailbox import fragment_sentence, state_table
 from ..figures import mailbox as figures
 from ..figures.export import provenance
 from ..layouts import mailbox as layout
@@ -154,8 +155,8 @@ class MailboxExplorer(Explorer):
         self.event.value = min(max(self.event.value + direction, 0), self.event.max)
 
     def table(self):
-        """Every fragment (`figures.mailbox.state_table`) of the chosen mailbox after the chosen event."""
-        return figures.state_table(self.events[self.event.value].bits[self.box.value], self.front)
+        """Every fragment (`state_table`) of the chosen mailbox after the chosen event."""
+        return state_table(self.events[self.event.value].bits[self.box.value], self.front)
 
     def draw(self) -> None:
         happened, front = self.events, self.front
@@ -174,7 +175,7 @@ class MailboxExplorer(Explorer):
         table = self.table()
         self.picture.show([control.value for control in self.controls], self._figure, self._facts())
         chosen = table[(table.token == self.token.value) & (table.fragment == self.fragment.value)]
-        self.words.value = "<br>".join(html.escape(figures.fragment_sentence(row)) for row in chosen.itertuples())
+        self.words.value = "<br>".join(html.escape(fragment_sentence(row)) for row in chosen.itertuples())
         self.source.value = source_of(layout.latent_column, layout.logit_column, layout.publisher, layout.offset)
 
     def figures(self):

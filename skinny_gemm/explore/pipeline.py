@@ -5,6 +5,7 @@ import html
 import ipywidgets as widgets
 
 from .. import device as devices
+from ..analysis import pipeline as readings
 from ..figures import pipeline as figures
 from ..figures.export import provenance
 from ..problem import GemmProblem
@@ -88,10 +89,10 @@ class PipelineExplorer(Explorer):
             return
         gpu = devices.get("h200")
         self.tactic.check(self.problem, gpu)
-        run = running.traced(self.tactic, self.problem, gpu.arch, self.schedule.value, figures.OPCODES)
+        run = running.traced(self.tactic, self.problem, gpu.arch, self.schedule.value, readings.OPCODES)
         regions = self.tactic.footprint(self.problem, gpu).regions
-        self.spans, self.phases = figures.spans(run.table, regions), figures.phases(run.table, regions)
-        self.roles = figures.roles(self.spans)
+        self.spans, self.phases = readings.ring_spans(run.table, regions), readings.phases(run.table, regions)
+        self.roles = readings.roles(self.spans)
         p, facts = self.problem, dict(kernel=self.tactic.kernel, tactic=str(self.tactic), schedule=self.schedule.value)
         self._facts = provenance("interpreter", n=p.n, k=p.k, m=p.m, **facts)
         with self.quietly():
@@ -106,7 +107,7 @@ class PipelineExplorer(Explorer):
         return figures.timeline(self.spans, self.phases, self.roles, self.time.value, window)
 
     def _table(self) -> str:
-        state = figures.state(self.spans, self.roles, self.time.value)
+        state = readings.ring_state(self.spans, self.roles, self.time.value)
         head = "".join(f"<th style='text-align:left;padding-right:24px'>{name}</th>" for name in state.columns)
         body = "".join(
             "<tr>" + "".join(f"<td style='padding-right:24px'>{html.escape(str(v))}</td>" for v in row) + "</tr>"

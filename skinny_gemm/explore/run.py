@@ -9,6 +9,8 @@ import numpy as np
 import pandas as pd
 
 from .. import device as devices
+from ..analysis.errors import error_table
+from ..analysis.resources import smem_table
 from ..figures import errors, resources
 from ..figures.export import provenance
 from ..runtime.trials import Trial
@@ -97,7 +99,7 @@ class RunExplorer(TacticControls):
             for name, parts in _histograms(result).items()
         }
         footprint = tactic.footprint(problem, gpu)
-        occupied = resources.smem_map(footprint, gpu), resources.smem_table(footprint, gpu)
+        occupied = resources.smem_map(footprint, gpu), smem_table(footprint, gpu)
         return {**histograms, f"{stem}-smem": (*occupied, model)}
 
     def _facts(self) -> dict:
@@ -152,7 +154,7 @@ def _histograms(result: Trial) -> dict[str, tuple]:
     """Result name to its (error histogram, plotted data)."""
     parts = {}
     for part in result.results:
-        table = errors.error_table(result.values(part), result.expected(part), part.dtype)
+        table = error_table(result.values(part), result.expected(part), part.dtype)
         name = part.name if len(result.results) > 1 else ""
         parts[part.name] = errors.error_histogram(table, result.relative_error(part), part.dtype, name), table
     return parts

@@ -3,8 +3,10 @@
 import ipywidgets as widgets
 import pandas as pd
 
-from ..figures import cluster as cluster_figures
+from ..analysis import cluster as readings
+from ..analysis.loads import x_load_table
 from ..figures import settle as figures
+from ..figures.cluster import traffic_view
 from ..figures.export import provenance
 from ..layouts import ws_gemm as layout
 from ..problem import GemmProblem
@@ -18,7 +20,7 @@ VIEWS = ("over time", "around the cursor", "owners and pushes")
 class SettleExplorer(cluster.ClusterExplorer):
     """Token groups through one cluster: a cursor that steps from event to event, owners, and pushed bytes."""
 
-    opcodes = cluster_figures.OPCODES
+    opcodes = readings.OPCODES
     N, K = 64, 1024
 
     def __init__(self):
@@ -69,10 +71,10 @@ class SettleExplorer(cluster.ClusterExplorer):
 
     def read(self, run) -> None:
         t, p = self.tactic, self.problem
-        self.parts = cluster_figures.owners(p.m, t.rt, t.kq, t.ks, t.tg)
-        self.spans = cluster_figures.spans(run.table, t, p)
-        self.landings = figures.arrivals(run.table, t, p)
-        self.moved = cluster_figures.traffic(run.table, t.ks)
+        self.parts = readings.owners(p.m, t.rt, t.kq, t.ks, t.tg)
+        self.spans = readings.cluster_spans(run.table, t, p)
+        self.landings = readings.arrivals(run.table, t, p)
+        self.moved = readings.traffic(run.table, t.ks)
         self.cta.max, self.time.max = t.ks - 1, int(self.spans.end.max())
 
     def show(self) -> None:
@@ -85,7 +87,7 @@ class SettleExplorer(cluster.ClusterExplorer):
             key = self._ran, self.cta.value, self.time.value, self.view.value
             self.timeline.show(key, self._timeline, self.facts())
             mine = self.spans[self.spans.cta == self.cta.value]
-            state = cluster_figures.state(mine, self.time.value, figures.span_sentence)
+            state = readings.cluster_state(mine, self.time.value, readings.settle_sentence)
             title = f"<b>at time {self.time.value}</b> (line: of the PTX)"
             self.doing.value = title + cluster.rows_of_html(state)
         else:
@@ -116,10 +118,10 @@ class SettleExplorer(cluster.ClusterExplorer):
 
     def _traffic(self):
         last = self.parts[self.parts.group == self.parts.group.max()]
-        return cluster_figures.traffic_view(
+        return traffic_view(
             {
                 "pushed bytes, from CTA to CTA: the trace": self.moved,
-                "of the last group alone (model)": cluster_figures.planned_traffic(last, self.tactic.ks),
+                "of the last group alone (model)": readings.planned_traffic(last, self.tactic.ks),
             }
         )
 
@@ -149,7 +151,7 @@ class PitchExplorer(Explorer):
         self.picture.show(self.k_slice, self._figure, self._facts())
 
     def figures(self):
-        tables = [figures.x_load_table(self.k_slice, padded).assign(padded=padded) for padded in (False, True)]
+        tables = [x_load_table(self.k_slice, padded).assign(padded=padded) for padded in (False, True)]
         return {f"x-banks-{self.k_slice}": (self._figure(), pd.concat(tables), self._facts())}
 
     def _figure(self):

@@ -2,6 +2,7 @@
 
 import html
 
+from ..analysis.errors import error_table
 from ..figures import errors
 from ..figures.export import provenance
 
@@ -31,7 +32,7 @@ def compare(out, x, weight):
 
     reference = (x.double() @ weight.double().T).cpu().numpy()
     values = out.double().cpu().numpy()
-    data = errors.error_table(values, reference)
+    data = error_table(values, reference)
     relative = float(np.linalg.norm(values - reference) / np.linalg.norm(reference))
     gpu = None
     if out.is_cuda:

@@ -11,9 +11,10 @@ import pandas as pd
 
 from .. import device as devices
 from .. import records
+from ..analysis.performance import measured, recorded, used
 from ..artifact import Resources
 from ..bench.task import Task
-from ..figures import performance, views
+from ..figures import views
 from ..problem import GemmProblem
 from ..records import best as tables
 from ..tactics import Tactic
@@ -69,14 +70,14 @@ class TacticExplorer(TacticControls):
         """All that is on screen, as data."""
         key = self.n.value, self.k.value, self.device.value, self.mode.value, len(self.live)
         if self._recorded[0] != key:
-            table = views.recorded(self.records, *key[:4])
+            table = recorded(self.records, *key[:4])
             fresh = self.live[(self.live.device == self.device.value) & (self.live["mode"] == self.mode.value)]
             if len(fresh):
-                mine = performance.measured(fresh.assign(live=True), self.n.value, self.k.value)
+                mine = measured(fresh.assign(live=True), self.n.value, self.k.value)
                 table = pd.concat([table, mine]) if len(table) else mine
             self._recorded = key, table
         table = self._recorded[1]
-        campaigns = views.used(table, self.campaigns)
+        campaigns = used(table, self.campaigns)
         return views.TacticView(
             self.kernel.value, self.tactic, self.problem, self.gpu, self.mode.value, table, campaigns
         )

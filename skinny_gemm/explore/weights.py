@@ -4,7 +4,8 @@ import html
 
 import ipywidgets as widgets
 
-from ..figures import weights as figures
+from ..analysis import stationary as readings
+from ..figures import stationary as figures
 from ..layouts import ws_gemm as layout
 from ..problem import GemmProblem
 from ..tactics import WsGemmTactic
@@ -28,7 +29,7 @@ class WeightStationaryExplorer(Explorer):
         self.cta = slider("CTA", 0, 7, 1, "200px")
         self.warp = slider("warp", 0, 15, 2, "200px")
         self.permutation, self.placement = Picture(), Picture()
-        self._fragments = figures.fragment_table()  # the same for every lane and block
+        self._fragments = readings.fragment_table()  # the same for every lane and block
         self.verdict, self.source = widgets.HTML(), widgets.HTML()
         rows = [
             (self.lane, self.block, self.cta, self.warp),
@@ -66,9 +67,9 @@ class WeightStationaryExplorer(Explorer):
         self.source.value = source_of(*drawn)
 
     def table(self):
-        """Where the weights wait (`figures.weights.placement_table`) for what the controls say."""
+        """Where the weights wait (`placement_table`) for what the controls say."""
         t = self.tactic
-        return figures.placement_table(t.rt, t.kq, t.ks, t.blocks(self.problem), t.staged)
+        return readings.placement_table(t.rt, t.kq, t.ks, t.blocks(self.problem), t.staged)
 
     def figures(self):
         t, lane, column = self.tactic, self.lane.value, self.column
@@ -95,7 +96,7 @@ class WeightStationaryExplorer(Explorer):
 class ExposureExplorer(ClusterExplorer):
     """One warp of a traced run, before and after the wait for the previous kernel."""
 
-    opcodes = figures.OPCODES
+    opcodes = readings.OPCODES
     N, K = 64, 1024
 
     def __init__(self):
@@ -130,10 +131,10 @@ class ExposureExplorer(ClusterExplorer):
         self._run = run
 
     def steps(self):
-        """The chosen warp's instructions (`figures.weights.warp_steps`)."""
+        """The chosen warp's instructions (`warp_steps`)."""
         table = self._run.table
         mine = table[(table.cta == 0) & (table.warp == self.warp.value)]
-        return figures.warp_steps(mine, self._run.compiled.ptx, self.tactic.smem_regions(self.problem))
+        return readings.warp_steps(mine, self._run.compiled.ptx, self.tactic.smem_regions(self.problem))
 
     def show(self) -> None:
         self.picture.show((self._ran, self.warp.value), self._figure, self.facts())

@@ -20,6 +20,19 @@ from matplotlib.transforms import Bbox, BboxTransformFrom, BboxTransformTo, Tran
 
 from . import style
 
+STEPS = [float(f"{digit}e{power}") for power in range(-3, 10) for digit in (1, 2, 5)]
+
+
+def tick_step(span: float, most: int, least: float = 1) -> float:
+    """How far ticks are apart: the first of 1, 2, 5, 10 ..., from `least` on, that cuts `span` into at most `most`."""
+    return next(step for step in STEPS if step >= least and span / step <= most)
+
+
+def rectangles(x, y, width=1, height=1) -> np.ndarray:
+    """Rectangles (n, 4) for `Panel.boxes`; each argument an array (n,) or one number for all."""
+    return np.column_stack(np.broadcast_arrays(x, y, width, height))
+
+
 _BEFORE = {"left": 0.0, "center": 0.5, "right": 1.0}  # share of the width left of the point
 _BELOW = {"center": 0.36, "top": 0.76, "bottom": -0.1, "baseline": 0.0}  # share of the height, for one-line text
 
@@ -99,9 +112,9 @@ class Panel:
         """A line or markers; `look` as matplotlib's `Line2D` takes it."""
         return self.add(Line2D(np.asarray(x), np.asarray(y), color=color, transform=self.data, **look), clip)
 
-    def lines(self, many: Sequence, colors, clip: bool = True, **look) -> Artist:
+    def lines(self, many: Iterable, colors, clip: bool = True, **look) -> Artist:
         """Many lines, each a sequence of (x, y); `look` as `LineCollection` takes it."""
-        return self.add(LineCollection(many, colors=colors, transform=self.data, **look), clip)
+        return self.add(LineCollection(list(many), colors=colors, transform=self.data, **look), clip)
 
     def boxes(self, rectangles, fill, **look) -> None:
         """Rectangles (n, 4: x, y, width, height); `fill` is one colour, n colours, or "none" for outlines.
@@ -129,6 +142,10 @@ class Panel:
         """A bold title above the left end, `raised` points over the top edge."""
         self.note(0, 1, text, size=style.TITLE, ha="left", va="baseline", weight="bold", offset=(0, raised))
 
+    def sentence(self, text: str, dx: float, dy: float, weight: str = "bold") -> None:
+        """What the panel shows, in words: (dx, dy) points from its upper left corner."""
+        self.note(0, 1, text, size=style.TEXT, ha="left", va="baseline", weight=weight, offset=(dx, dy))
+
     def ticks(self, axis: str, at, texts, name: str = "", grid: bool = True) -> None:
         """Labels at positions `at` of axis "x" or "y", grid lines, and the axis's name.
 
@@ -146,6 +163,30 @@ class Panel:
             self.note(0, 1, name, ha="right", va="bottom", offset=(-5, 6))
         if grid:
             self.lines(np.stack([start, end], axis=1), self.theme.grid, clip=False, linewidths=0.7, zorder=0.5)
+
+    def level_ticks(self, most: int, name: str = "") -> None:
+        """At most `most` levels of the y axis, from 0 on."""
+        levels = np.arange(0, self.y[1], tick_step(self.y[1], most, least=0.1))
+        self.ticks("y", levels, [f"{level:g}" for level in levels.round(3)], name)
+
+    def mark(self, x: float) -> None:
+        """A faint, dashed line across the panel at `x`: what is selected."""
+        ends = [(x, self.y[0]), (x, self.y[1])]
+        self.lines([ends], self.theme.faint, linewidths=1.2, linestyles=[(0, (2, 2))])
+
+    def row_names(
+        self, names: Iterable[object], color: str | None = None, gap: float = 8, at: float = 0.5, **look
+    ) -> None:
+        """Texts `gap` points left of rows 0, 1, ..., each at the part `at` of its row."""
+        names = list(names)
+        self.labels(
+            [(self.x[0], i + at) for i in range(len(names))], names, color, ha="right", offset=(-gap, 0), **look
+        )
+
+    def column_names(self, names: Iterable[object], color: str | None = None) -> None:
+        """Texts below columns 0, 1, ..."""
+        names = list(names)
+        self.labels([(i + 0.5, self.y[0]) for i in range(len(names))], names, color, va="top", offset=(0, -4))
 
     def frame(self, sides: str = "lb") -> None:
         """The left, bottom, right or top edges ("lbrt")."""

@@ -1,4 +1,4 @@
-"""The pictures of notebook 03 say what the layouts and the compiled kernel do.
+"""The tables of notebook 03, and their pictures, say what the layouts and the compiled kernel do.
 
 - the permutation of K is one permutation, of every row of W and of x: sums of products stay what they were;
 - every weight of a cluster is somewhere, once, and staged ones do not overlap;
@@ -13,17 +13,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skinny_gemm.explore import running
+from skinny_gemm.analysis import stationary
+from skinny_gemm.figures import stationary as figures
 from skinny_gemm.figures import style
-from skinny_gemm.figures import weights as figures
 from skinny_gemm.interpreter.trace import Trace
 from skinny_gemm.layouts import ws_gemm as layout
 from skinny_gemm.problem import GemmProblem
-from skinny_gemm.runtime.trials import trial
+from skinny_gemm.runtime.trials import traced, trial
 from skinny_gemm.tactics import WsGemmTactic
-from tests.figures.reading import rectangles, texts
+from tests.support.drawings import rectangles, texts
 
-TABLE = figures.fragment_table()
+TABLE = stationary.fragment_table()
 PROBLEM = GemmProblem(8, 64, 1024)
 
 
@@ -67,10 +67,10 @@ cuts = st.tuples(*(st.sampled_from([1, 2, 4]) for _ in range(2)), st.sampled_fro
 def test_every_weight_of_a_cluster_waits_somewhere(cut, data):
     rt, kq, ks, kb = cut
     staged = data.draw(st.integers(0, kb))
-    table = figures.placement_table(rt, kq, ks, kb, staged)
+    table = stationary.placement_table(rt, kq, ks, kb, staged)
     for _, tile in table.groupby("row_tile"):
         assert sorted(tile.column) == list(range(0, 32 * kb * kq * ks, 32))
-    assert (table.place == figures.STAGED).sum() == rt * kq * ks * staged
+    assert (table.place == stationary.STAGED).sum() == rt * kq * ks * staged
     regions = {name: size for name, _, size in layout.smem_regions(8, 32 * kb * kq * ks, rt, kq, ks, staged, 0)}
     for _, cta in table[table.offset >= 0].groupby("cta"):
         assert sorted(cta.offset) == list(range(0, regions["stages"], 2 * layout.FRAGMENT_BYTES))
@@ -82,12 +82,12 @@ def test_every_weight_of_a_cluster_waits_somewhere(cut, data):
 
 
 def steps(tactic, problem=PROBLEM, ptx=None, warp=0):
-    run = running.traced(tactic, problem, "sm_90a", "in_order", figures.OPCODES)
+    run = traced(tactic, problem, "sm_90a", "in_order", stationary.OPCODES)
     table = run.table
     if ptx is not None:
-        trace = Trace(opcodes=figures.OPCODES, ctas=[0])
+        trace = Trace(opcodes=stationary.OPCODES, ctas=[0])
         table = trial(replace(run.compiled, ptx=ptx(run.compiled.ptx)), tactic, problem, trace=trace).table
-    return figures.warp_steps(
+    return stationary.warp_steps(
         table[(table.cta == 0) & (table.warp == warp)], run.compiled.ptx, tactic.smem_regions(problem)
     )
 
@@ -96,12 +96,12 @@ def steps(tactic, problem=PROBLEM, ptx=None, warp=0):
 def test_all_weights_come_before_the_wait(text):
     tactic = WsGemmTactic.parse(text)
     table, blocks = steps(tactic), tactic.blocks(PROBLEM)
-    loads = table[table.kind.isin([figures.HELD, figures.COPIED])]
+    loads = table[table.kind.isin([stationary.HELD, stationary.COPIED])]
     assert not loads.exposed.any() and len(loads) == 2 * blocks and loads.bytes.sum() == blocks * 1024
-    assert (table.kind == figures.COPIED).sum() == (table.kind == figures.BACK).sum() == 2 * tactic.staged
-    late = table[table.kind.isin([figures.X, figures.MMA, figures.SUMS, figures.PUBLISH])]
+    assert (table.kind == stationary.COPIED).sum() == (table.kind == stationary.BACK).sum() == 2 * tactic.staged
+    late = table[table.kind.isin([stationary.X, stationary.MMA, stationary.SUMS, stationary.PUBLISH])]
     assert late.exposed.all()
-    chains = figures.chain_table(table)
+    chains = stationary.chain_table(table)
     assert len(chains) == tactic.chains(PROBLEM) and chains.mma.sum() == 2 * blocks
     assert chains.mma.max() == 2 * blocks // len(chains)
     said = texts(figures.exposure_view(table))
@@ -120,13 +120,13 @@ def test_a_wait_that_comes_too_early_shows():
 
     tactic = WsGemmTactic(1, 2, 2, 0, 0, 2)
     table = steps(tactic, ptx=early)
-    assert table[table.kind == figures.HELD].exposed.all()
-    assert "16 loads of weights" in figures.exposure_sentences(table)[1]
+    assert table[table.kind == stationary.HELD].exposed.all()
+    assert "16 loads of weights" in stationary.exposure_sentences(table)[1]
 
 
 def test_more_tokens_need_no_more_weights():
     """What notebook 03 answers on M = 16."""
     tactic = WsGemmTactic(1, 2, 2, 2, 0, 2)
     one, two = steps(tactic), steps(tactic, replace(PROBLEM, m=16))
-    for kind, factor in ((figures.HELD, 1), (figures.COPIED, 1), (figures.X, 2), (figures.MMA, 2)):
+    for kind, factor in ((stationary.HELD, 1), (stationary.COPIED, 1), (stationary.X, 2), (stationary.MMA, 2)):
         assert (two.kind == kind).sum() == factor * (one.kind == kind).sum(), kind

@@ -1,4 +1,4 @@
-"""Bandwidth, roofline, shared memory and errors: the numbers drawn are the numbers recorded.
+"""Bandwidth and roofline: the numbers drawn are the numbers recorded.
 
 Drawn from the synthetic campaign in tests/fixtures, whose times follow a formula.
 """
@@ -10,9 +10,11 @@ import pytest
 from matplotlib.lines import Line2D
 
 from skinny_gemm import device, records, tactics
-from skinny_gemm.figures import errors, performance, resources, style
+from skinny_gemm.analysis.performance import measured
+from skinny_gemm.figures import charts, performance, style
+from skinny_gemm.figures.panel import Labels, Panel
 from skinny_gemm.problem import GemmProblem
-from tests.figures.reading import texts
+from tests.support.drawings import texts
 
 H200 = device.get("h200")
 PROBLEM = GemmProblem(8, 3584, 7168)
@@ -23,7 +25,7 @@ KIND = tactics.KERNELS["warp-splitk"]
 def table():
     recorded = records.load(Path(__file__).parents[1] / "fixtures")
     recorded = recorded[recorded["mode"] == "chained"].assign(live=False)
-    return performance.measured(recorded, PROBLEM.n, PROBLEM.k)
+    return measured(recorded, PROBLEM.n, PROBLEM.k)
 
 
 def draw(table, tactic, m=8, **more):
@@ -84,49 +86,15 @@ def test_the_roofline_names_its_ceilings_and_marks_the_selection(table):
     assert np.isclose(points, np.log10([row.intensity, row.tflops])).all(axis=1).any()
 
 
-@pytest.mark.parametrize("text", ["16,8,128,2,1", "32,32,256,2,2"])
-def test_the_shared_memory_map_adds_up(text):
-    tactic = KIND.parse(text)
-    footprint = tactic.footprint(PROBLEM, H200)
-    table = resources.smem_table(footprint, H200)
-    used = table[table.cta >= 0]
-    assert used.groupby("cta")["bytes"].sum().unique().tolist() == [
-        sum(size for _, _, size in footprint.regions) + H200.smem_reserved_per_cta
-    ]
-    assert used.cta.nunique() == footprint.ctas_per_sm
-    ends = (used.start + used["bytes"]).to_numpy()
-    assert (ends[:-1] <= used.start.to_numpy()[1:]).all() and ends[-1] <= H200.smem_per_sm
-    said = texts(resources.smem_map(footprint, H200))
-    assert any(t.endswith(f"{footprint.ctas_per_sm} CTAs fit") or "1 CTA fits" in t for t in said)
-    assert "A 8 KB" in said or "A 32 KB" in said
-
-
-def test_regions_that_hold_nothing_are_not_named():
-    tactic = tactics.KERNELS["ws-gemm"].parse("1,4,4,0,8,1")
-    footprint = tactic.footprint(GemmProblem(8, 560, 7168), H200)
-    said = texts(resources.smem_map(footprint, H200))
-    assert dict((name, size) for name, _, size in footprint.regions)["stages"] == 0
-    assert not any(t.startswith("stages") for t in said) and any(t.startswith("receive ") for t in said)
-
-
-def test_errors_of_fp32_are_counted_in_its_own_spacings():
-    reference = np.full(1000, 3.0)
-    distance = np.linspace(-11, 11, 1000)
-    table = errors.error_table(reference + distance * 2.0**-22, reference, "f32")
-    assert table.high.iloc[-1] == 16 and table["count"].sum() == 1000
-    assert table["count"][table.low < -11.5].sum() == 0
-    said = texts(errors.error_histogram(table, 2e-7, "f32", "logits"))
-    assert "logits: error of 1,000 FP32 outputs against FP64; relative Frobenius error 2.00e-07" in said
-    assert "shaded: rounding alone" in said, "a share of it would be a guess"
-    assert "≤ -16" in said and any("in FP32 spacings" in t for t in said)
-
-
-def test_errors_are_counted_in_spacings_of_bf16():
-    reference = np.array([1.0, -4.0, 3.0, 100.0])
-    spacing = np.array([1, 4, 2, 64]) / 128
-    table = errors.error_table(reference + spacing * np.array([0.0, 0.4, -0.4, 50]), reference)
-    assert table["count"].sum() == 4 and table["count"].iloc[-1] == 1  # far off: counted in the last bin
-    assert table["count"][(table.low < 0.4) & (table.high > 0.4)].sum() == 1
-    assert any("3.00e-02" in t for t in texts(errors.error_histogram(table, 0.03)))
-    with pytest.raises(ValueError, match="1 outputs are NaN"):
-        errors.error_table(np.array([1.0, np.nan]), np.array([1.0, 1.0]))
+@pytest.mark.parametrize("values", [[1.53, 1.46, 1.37, 1.36, 1.33, 1.27], [1, 1, 1, 1], [3, 2, 1], [1.0, 1.01, 5.0]])
+def test_labels_of_line_ends_never_overlap(values):
+    fig = style.figure(11, 8)
+    panel = Panel(fig, 1, 1, 7, 5.75, style.LIGHT, x=(0, 1), y=(0, 5))
+    charts.end_labels(panel, [(1, y, str(i), "#000000") for i, y in enumerate(values)])
+    labels = [artist for artist in fig.artists if isinstance(artist, Labels)]
+    at = np.array([label.points[0][1] for label in labels])
+    gaps = np.diff(at) / 5 * 5.75
+    assert (gaps > 0.16).all(), "inches"
+    assert [label.texts[0] for label in labels] == [str(i) for i in np.argsort(values, kind="stable")]
+    if np.diff(sorted(values)).min() > 0.5:
+        np.testing.assert_allclose(at, sorted(values), err_msg="what does not touch stays")

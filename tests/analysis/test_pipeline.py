@@ -1,24 +1,15 @@
-"""The timeline is read off the trace: right roles, ring arithmetic and barrier phases, under every schedule."""
+"""The pipeline is read off the trace: right roles, ring arithmetic and barrier phases, under every schedule."""
 
 import pytest
 
-from skinny_gemm import device
-from skinny_gemm.explore import running
-from skinny_gemm.figures import pipeline
-from skinny_gemm.problem import GemmProblem
-from skinny_gemm.tactics import WarpSplitKTactic
-from tests.figures.reading import texts
-
-STAGES, TILES = 3, 8
-TACTIC, PROBLEM = WarpSplitKTactic(16, 8, 128, STAGES, 2), GemmProblem(8, 16, 128 * TILES)
+from skinny_gemm.analysis import pipeline
+from tests.support import traces
+from tests.support.traces import STAGES, TILES
 
 
 @pytest.fixture(scope="module", params=["in_order", "adversarial(1)", "adversarial(5)"])
 def read(request):
-    run = running.traced(TACTIC, PROBLEM, "sm_90a", request.param, pipeline.OPCODES)
-    regions = TACTIC.footprint(PROBLEM, device.get("h200")).regions
-    spans = pipeline.spans(run.table, regions)
-    return spans, pipeline.phases(run.table, regions), pipeline.roles(spans)
+    return traces.of_ring(request.param)
 
 
 def test_warps_have_the_roles_of_the_kernel(read):
@@ -79,14 +70,6 @@ def test_a_barrier_goes_through_its_phases_without_a_gap(read):
 def test_the_state_says_what_a_warp_waits_for(read):
     spans, _, roles = read
     wait = spans[(spans.warp == 0) & (spans.what == "wait full")].iloc[1]
-    state = pipeline.state(spans, roles, int(wait.start)).set_index("warp")
+    state = pipeline.ring_state(spans, roles, int(wait.start)).set_index("warp")
     assert state.doing[0] == "waits until stage 1 is full (tile 1, parity 0)"
-    assert pipeline.state(spans, roles, int(spans.end.max())).doing.eq("done").all()
-
-
-def test_the_picture_names_warps_and_barriers(read):
-    spans, phases, roles = read
-    said = set(texts(pipeline.timeline(spans, phases, roles, time=20)))
-    assert {"warp 0, compute", "warp 4, load weights", "warp 7, load x", "full 2", "empty 0", "wait empty"} <= said
-    narrow = pipeline.timeline(spans, phases, roles, time=20, window=(10, 40))
-    assert "40" in texts(narrow) and "200" not in texts(narrow)
+    assert pipeline.ring_state(spans, roles, int(spans.end.max())).doing.eq("done").all()
