@@ -1,15 +1,20 @@
 """Runs for the explorers: random operands, the interpreter or the GPU, and the trace of a run."""
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 
 import numpy as np
 import pandas as pd
 
+from .. import interpreter
 from ..artifact import CompiledKernel
+from ..interpreter.trace import Trace
 from ..problem import GemmProblem
+from ..runtime import bind, compile_kernel
+from ..runtime.driver import load, run_on_host_arrays
+from ..runtime.verify import random_operands, reference, relative_error, values
 from ..tactics import Result, Tactic
 
 
@@ -27,8 +32,6 @@ class Run:
 
     def values(self, result: Result) -> np.ndarray:
         """`result` in FP64."""
-        from ..runtime.verify import values
-
         return values(self.out, result)
 
     def expected(self, result: Result) -> np.ndarray:
@@ -37,16 +40,12 @@ class Run:
 
     def relative_error(self, result: Result) -> float:
         """Frobenius norm of the error of `result` over that of what it should have been."""
-        from ..runtime.verify import relative_error
-
         return relative_error(self.values(result), self.expected(result))
 
 
 @lru_cache(maxsize=4)
 def operands(problem: GemmProblem, seed: int):
     """Random x and weight as BF16 bits, and their product in FP64."""
-    from ..runtime.verify import random_operands, reference
-
     x, weight = random_operands(problem, seed)
     return x, weight, reference(x, weight)
 
@@ -57,35 +56,37 @@ def run(
     arch: str,
     backend: str = "interpreter",
     schedule="in_order",
-    opcodes: Sequence[str] | None = None,
-    seed: int = 0,
     progress=None,
 ) -> Run:
-    """Compiles (or finds compiled) and runs `tactic`, legal for `problem`, on random operands made from `seed`.
-
-    `opcodes` asks for a trace of the first CTA (interpreter only). The output starts as `tactic.output`.
-    """
-    from ..runtime import bind, compile_kernel
-    from ..runtime.driver import load, run_on_host_arrays
-
+    """Compiles (or finds compiled) and runs `tactic`, legal for `problem`, on random operands, always the same."""
     compiled = compile_kernel(tactic, problem, arch)
-    x, weight, reference = operands(problem, seed)
+    x, weight, product = operands(problem, 0)
     out, results = tactic.output(problem), tactic.results(problem)
     arguments = bind(compiled, tactic, x, weight, out)
     if backend == "cuda":
         load(compiled)
         begin = time.perf_counter()
         run_on_host_arrays(compiled, arguments)
-        return Run(compiled, out, reference, results, time.perf_counter() - begin, backend)
-    from .. import interpreter
-    from ..interpreter.trace import Trace
+        return Run(compiled, out, product, results, time.perf_counter() - begin, backend)
+    result = interpreter.run(compiled, arguments, schedule, progress=progress)
+    return Run(compiled, out, product, results, result.seconds, backend)
 
-    trace = Trace(opcodes=tuple(opcodes), ctas=[0]) if opcodes else None
-    result = interpreter.run(compiled, arguments, schedule, trace, progress=progress)
-    return Run(compiled, out, reference, results, result.seconds, backend, trace.table() if trace else None)
+
+def execute(compiled: CompiledKernel, tactic: Tactic, problem: GemmProblem, schedule: str, **options) -> np.ndarray:
+    """The output (uint16, as `tactic.output`) of `compiled` run in the interpreter, which gets `options`."""
+    x, weight, _ = operands(problem, 0)
+    out = tactic.output(problem)
+    interpreter.run(compiled, bind(compiled, tactic, x, weight, out), schedule, **options)
+    return out
 
 
 @lru_cache(maxsize=32)
-def traced(tactic: Tactic, problem: GemmProblem, arch: str, schedule: str, opcodes: tuple[str, ...]) -> Run:
-    """A traced run in the interpreter, remembered."""
-    return run(tactic, problem, arch, schedule=schedule, opcodes=opcodes)
+def traced(
+    tactic: Tactic, problem: GemmProblem, arch: str, schedule: str, opcodes: tuple[str, ...] | None = None
+) -> Run:
+    """A run in the interpreter, remembered, with a trace of `opcodes` (None: all) in the first cluster's CTAs."""
+    compiled = compile_kernel(tactic, problem, arch)
+    trace = Trace(opcodes=opcodes, ctas=range(prod(compiled.cluster)))
+    out = execute(compiled, tactic, problem, schedule, trace=trace)
+    product = operands(problem, 0)[2]
+    return Run(compiled, out, product, tactic.results(problem), 0.0, "interpreter", trace.table())

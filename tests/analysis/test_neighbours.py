@@ -17,7 +17,7 @@ from skinny_gemm.figures import performance, style
 from skinny_gemm.figures.views import FIGURES, tactic_view
 from skinny_gemm.problem import GemmProblem
 from skinny_gemm.records import model
-from tests.figures.reading import rectangles, texts
+from tests.support.drawings import rectangles, texts
 
 H200, B200 = device.get("h200"), device.get("b200")
 PROBLEM = GemmProblem(8, 3584, 7168)

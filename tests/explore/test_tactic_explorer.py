@@ -23,7 +23,7 @@ from skinny_gemm.figures import performance, views
 from skinny_gemm.problem import FrontProblem, GemmProblem
 from skinny_gemm.records import model
 from skinny_gemm.tactics import Footprint, Tactic
-from tests.figures.reading import texts
+from tests.support.drawings import texts
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 H200 = device.get("h200")

@@ -11,13 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skinny_gemm.explore import bank_conflicts
-from skinny_gemm.explore import cluster as runs
+from skinny_gemm.explore import bank_conflicts, running
 from skinny_gemm.figures import cluster, conflicts, gather, settle, style
 from skinny_gemm.layouts import banks
 from skinny_gemm.problem import GemmProblem
 from skinny_gemm.tactics import WsGemmTactic
-from tests.figures.reading import rectangles, texts
+from tests.support.drawings import rectangles, texts
 
 SCHEDULES = ["in_order", "adversarial(1)", "adversarial(4)"]
 SINGLE, GROUPS = WsGemmTactic(2, 2, 4, 1, 0, 2), WsGemmTactic(2, 2, 2, 0, 8, 1)
@@ -25,7 +24,7 @@ SINGLE_PROBLEM, GROUPS_PROBLEM = GemmProblem(20, 64, 1024), GemmProblem(28, 64, 
 
 
 def read(tactic, problem, schedule):
-    table = runs.traced(tactic, problem, schedule, cluster.OPCODES).table
+    table = running.traced(tactic, problem, "sm_90a", schedule, cluster.OPCODES).table
     parts = cluster.owners(problem.m, tactic.rt, tactic.kq, tactic.ks, tactic.tg)
     return table, parts, cluster.spans(table, tactic, problem)
 

@@ -11,7 +11,6 @@ import json
 import re
 import subprocess
 import sys
-import zlib
 
 import numpy as np
 import pandas as pd
@@ -22,6 +21,7 @@ from PIL import Image
 from skinny_gemm.figures import export as exporting
 from skinny_gemm.figures import style
 from skinny_gemm.figures.panel import Panel
+from tests.support.drawings import pdf_streams
 
 FACTS = {"source": "recorded", "device": "NVIDIA H200", "campaign": "2026-12-01", "commit": "1a2b3c4d",
          "kernel": "warp-splitk", "n": 3584, "k": 7168, "m": 8, "tactic": "16,8,256,8,2"}  # fmt: skip
@@ -41,18 +41,6 @@ def figure() -> Figure:
 
 
 DATA = pd.DataFrame({"m": [1, 2], "tbs": [0.5, 0.25]})
-
-
-def pdf_streams(path) -> str:
-    content = path.read_bytes()
-    streams = re.findall(rb"stream\r?\n(.*?)\r?\nendstream", content, flags=re.S)
-    decoded = []
-    for stream in streams:
-        try:
-            decoded.append(zlib.decompress(stream))
-        except zlib.error:
-            continue
-    return b"\n".join([content, *decoded]).decode("latin-1")
 
 
 def test_provenance_is_in_every_file_and_text_stays_text(tmp_path):

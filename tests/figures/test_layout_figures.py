@@ -20,7 +20,7 @@ from skinny_gemm.layouts import banks, fragments
 from skinny_gemm.layouts import warp_splitk as layout
 from skinny_gemm.problem import GemmProblem
 from skinny_gemm.tactics import WarpSplitKTactic
-from tests.figures.reading import rectangles, texts
+from tests.support.drawings import rectangles, texts
 
 H200 = device.get("h200")
 loads = st.tuples(st.sampled_from("AB"), st.integers(0, 3), st.integers(0, 1), st.sampled_from([128, 256]))

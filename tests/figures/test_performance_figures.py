@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from skinny_gemm import device, records, tactics
 from skinny_gemm.figures import errors, performance, resources, style
 from skinny_gemm.problem import GemmProblem
-from tests.figures.reading import texts
+from tests.support.drawings import texts
 
 H200 = device.get("h200")
 PROBLEM = GemmProblem(8, 3584, 7168)

@@ -7,7 +7,7 @@ from skinny_gemm.explore import running
 from skinny_gemm.figures import pipeline
 from skinny_gemm.problem import GemmProblem
 from skinny_gemm.tactics import WarpSplitKTactic
-from tests.figures.reading import texts
+from tests.support.drawings import texts
 
 STAGES, TILES = 3, 8
 TACTIC, PROBLEM = WarpSplitKTactic(16, 8, 128, STAGES, 2), GemmProblem(8, 16, 128 * TILES)

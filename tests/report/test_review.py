@@ -34,8 +34,7 @@ from skinny_gemm.records import Campaign, CampaignWriter, Point
 from skinny_gemm.records import best as tables
 from skinny_gemm.records.statistics import verdict
 from skinny_gemm.report import pack, pages
-from tests.figures.reading import texts
-from tests.figures.test_export import pdf_streams
+from tests.support.drawings import pdf_streams, texts
 
 H200 = device.get("h200")
 SMALL = GemmProblem(8, 64, 1024)

@@ -1,4 +1,8 @@
-"""Reads figures back: their texts, and the artists of one colour."""
+"""Reads figures back: their texts and the artists of one colour, and the text inside a PDF."""
+
+import re
+import zlib
+from pathlib import Path
 
 from matplotlib.figure import Figure
 
@@ -18,3 +22,16 @@ def rectangles(figure: Figure, color: str) -> int:
 
     patches = [a for a in [*figure.artists, *figure.patches] if isinstance(a, PathPatch)]
     return sum(len(p.get_path().vertices) // 5 for p in patches if to_hex(p.get_facecolor()) == color)
+
+
+def pdf_streams(path: Path) -> str:
+    """Every stream of a PDF that can be unpacked, after the file itself, as text."""
+    content = path.read_bytes()
+    streams = re.findall(rb"stream\r?\n(.*?)\r?\nendstream", content, flags=re.S)
+    decoded = []
+    for stream in streams:
+        try:
+            decoded.append(zlib.decompress(stream))
+        except zlib.error:
+            continue
+    return b"\n".join([content, *decoded]).decode("latin-1")
