@@ -269,7 +269,7 @@ class Machine:
         return self.compiled[key]
 
     def _probe(self, probe) -> CompiledKernel:
-        from ..kernels.probes import compile_probe
+        from ..runtime import compile_probe
 
         key = (type(probe).__name__, *map(str, vars(probe).values()))
         if key not in self.compiled:

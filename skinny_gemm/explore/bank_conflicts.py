@@ -7,9 +7,8 @@ from ..figures.export import provenance
 from ..interpreter.trace import shared_accesses
 from ..problem import GemmProblem
 from ..tactics import Tactic
-from . import running
 from .base import Shown
-from .traced import GPU
+from .traced import GPU, traced
 
 OPCODES = ("ldmatrix", "cp.async.cg", "ld.shared", "st.shared", "st.async")
 
@@ -20,7 +19,7 @@ def conflicts(tactic: Tactic, problem: GemmProblem) -> Shown:
     ValueError, in words, if `tactic` cannot run `problem` on the reference device.
     """
     tactic.check(problem, GPU)
-    table = running.traced(tactic, problem, GPU.arch, "in_order", OPCODES).table
+    table = traced(tactic, problem, GPU.arch, "in_order", OPCODES).table
     table = table[table.event == "execute"].assign(space="shared")  # what a peer's memory serves has its banks, too
     seen = figures.traced(shared_accesses(table), tactic.footprint(problem, GPU).regions)
     data = pd.concat([figures.modelled(tactic, problem), seen], ignore_index=True)

@@ -6,12 +6,12 @@ from matplotlib.figure import Figure
 from ..figures import cluster as cluster_figures
 from ..figures import gather as figures
 from ..layouts import ws_gemm as layout
+from ..runtime.trials import Trial
 from ..tactics import WsGemmTactic
 from .base import View
 from .controls import choice, slider, toggles
 from .markup import source_of
 from .pictures import Picture
-from .running import Run
 from .traced import TracedExplorer, schedules
 
 
@@ -36,7 +36,7 @@ class GatherExplorer(TracedExplorer):
     def tactic(self) -> WsGemmTactic:
         return WsGemmTactic(self.rt.value, self.kq.value, self.ks.value, staged=0, tg=0, ch=2)
 
-    def read(self, run: Run) -> None:
+    def read(self, run: Trial) -> None:
         t, p = self.tactic, self.problem
         self.parts = cluster_figures.owners(p.m, t.rt, t.kq, t.ks)
         self.moved = cluster_figures.traffic(run.table, t.ks)

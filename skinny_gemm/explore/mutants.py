@@ -11,8 +11,9 @@ from ..artifact import CompiledKernel
 from ..interpreter import InterpreterError
 from ..problem import GemmProblem
 from ..runtime import compile_kernel
+from ..runtime.trials import trial
 from ..tactics import WsGemmTactic
-from . import markup, running
+from . import markup
 from .traced import GPU
 
 TRIES = 5  #: adversarial schedules that a mutant is put through
@@ -91,7 +92,7 @@ def _verdicts(
             verdict = "the same bits"
             for schedule, options in runs:
                 try:
-                    out = running.execute(kernel, tactic, problem, schedule, **options)
+                    out = trial(kernel, tactic, problem, schedule=schedule, **options).out
                 except InterpreterError as error:
                     verdict = f"{type(error).__name__}: {error}"
                     break

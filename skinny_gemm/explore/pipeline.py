@@ -5,10 +5,10 @@ from matplotlib.figure import Figure
 
 from ..figures import pipeline as figures
 from ..problem import GemmProblem
+from ..runtime.trials import Trial
 from ..tactics import WarpSplitKTactic
 from .base import View
 from .controls import choice, slider, toggles
-from .running import Run
 from .traced import AROUND, GPU, SteppedExplorer, schedules
 
 OUTPUT_TILE, TOKEN_TILE, M = 16, 8, 8  #: one CTA, one token tile: the pipeline is along K
@@ -43,7 +43,7 @@ class PipelineExplorer(SteppedExplorer):
             self.stages.max = min(MAX_STAGES, self.k.value // self.k_tile.value)
         super().draw()
 
-    def read(self, run: Run) -> None:
+    def read(self, run: Trial) -> None:
         regions = self.tactic.footprint(self.problem, GPU).regions
         self.spans, self.phases = figures.spans(run.table, regions), figures.phases(run.table, regions)
         self.roles = figures.roles(self.spans)

@@ -2,7 +2,7 @@
 
 import html
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +94,7 @@ class ReviewExplorer(ProblemControls):
         facts, key = review.provenance(), (review.candidates, review.problem, review.mode, review.device.name)
         sheets = [sheet for sheet, _ in _PAGES[self.page.value](review, style.LIGHT)]
         for picture, sheet in zip(self.pictures, sheets, strict=False):
-            picture.show((self.page.value, *key), lambda figure=sheet.figure: figure, facts)
+            picture.show((self.page.value, *key), partial(getattr, sheet, "figure"), facts)
         for picture in self.pictures[len(sheets) :]:
             picture.clear()
         self.status.value = html.escape(review.runs()) + self._left_out

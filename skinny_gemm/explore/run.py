@@ -3,6 +3,7 @@
 import html
 import time
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -16,9 +17,10 @@ from ..artifact import CompiledKernel
 from ..figures import errors, resources
 from ..figures.export import provenance
 from ..problem import GemmProblem
-from ..runtime import sass
-from ..tactics import Tactic
-from . import markup, running
+from ..runtime import compile_kernel, sass, trials
+from ..runtime.trials import Trial
+from ..tactics import Result, Tactic
+from . import markup
 from .base import Figures
 from .controls import progress_bar, toggles
 from .pictures import Picture
@@ -35,7 +37,7 @@ class Outcome:
     tactic: Tactic
     problem: GemmProblem
     gpu: devices.Device
-    run: running.Run
+    run: Trial
     source: dict[str, Any]  #: provenance of the run
     model: dict[str, Any]  #: provenance of what the tactic occupies
 
@@ -89,10 +91,11 @@ class RunExplorer(TacticControls):
         self.progress.layout.visibility, self.progress.value = "visible", 0
         try:
             begin = time.perf_counter()
-            first = running.run(tactic, problem, gpu.arch, backend, progress=self._advance)
+            compiled = compile_kernel(tactic, problem, gpu.arch)
+            run = partial(trials.trial, compiled, tactic, problem, backend=backend, progress=self._advance)
+            first = run()
             seconds = time.perf_counter() - begin
-            schedules = [f"adversarial({seed})" for seed in range(REPEATS - 1)]
-            again = [running.run(tactic, problem, gpu.arch, backend, s, progress=self._advance) for s in schedules]
+            again = [run(schedule=f"adversarial({seed})") for seed in range(REPEATS - 1)]
         finally:
             self.progress.layout.visibility = "hidden"
         equal = all(np.array_equal(first.out, other.out) for other in again)
@@ -106,8 +109,8 @@ class RunExplorer(TacticControls):
         self.facts.value = _report(self.outcome, equal, seconds)
         pictures = [Picture() for _ in first.results]
         self.histograms.children = pictures
-        for picture, (figure, _) in zip(pictures, _histograms(first).values(), strict=True):
-            picture.show(object(), lambda figure=figure: figure, source)
+        for picture, result in zip(pictures, first.results, strict=True):
+            picture.show(result, partial(_histogram, first, result), source)
         self.sass.value = _sass(first.compiled)
 
     def figures(self) -> Figures:
@@ -116,8 +119,12 @@ class RunExplorer(TacticControls):
         tactic, problem, gpu, run = self.outcome.tactic, self.outcome.problem, self.outcome.gpu, self.outcome.run
         stem = f"{tactic.kernel}-{problem.n}x{problem.k}-m{problem.m}"
         histograms = {
-            f"{stem}-errors" + (f"-{name}" if len(run.results) > 1 else ""): (*parts, self.outcome.source)
-            for name, parts in _histograms(run).items()
+            f"{stem}-errors-{_name(run, result)}".rstrip("-"): (
+                _histogram(run, result),
+                _table(run, result),
+                self.outcome.source,
+            )
+            for result in run.results
         }
         footprint = tactic.footprint(problem, gpu)
         occupied = resources.smem_map(footprint, gpu), resources.smem_table(footprint, gpu), self.outcome.model
@@ -135,6 +142,7 @@ def _report(outcome: Outcome, equal: bool, seconds: float) -> str:
     """What the compiler and the run say, as a table; `equal`: all runs gave the same bits; `seconds`: everything."""
     tactic, problem, run, compiled = outcome.tactic, outcome.problem, outcome.run, outcome.run.compiled
     used = compiled.resources
+    off = [f"{run.relative_error(result):.2e} of {_name(run, result)}".removesuffix(" of ") for result in run.results]
     how = "3 launches" if run.backend == "cuda" else "in-order run and two adversarial schedules"
     return markup.facts(
         {
@@ -144,7 +152,7 @@ def _report(outcome: Outcome, equal: bool, seconds: float) -> str:
             "shared memory": f"{compiled.smem_bytes:,} B dynamic, {used.static_smem_bytes} B static",
             "grid": f"{prod(tactic.grid(problem))} CTAs in clusters of {prod(compiled.cluster)}",
             "ran on": f"{run.backend}, {run.seconds:.3f} s of execution, {seconds:.1f} s with everything",
-            "relative error": f"{', '.join(_errors(run))} against FP64",
+            "relative error": f"{', '.join(off)} against FP64",
             "repeatability": f"{'the same bits' if equal else 'DIFFERENT bits'} ({how})",
         }
     )
@@ -171,17 +179,15 @@ def _sass(compiled: CompiledKernel) -> str:
     )
 
 
-def _histograms(run: running.Run) -> dict[str, tuple[Figure, pd.DataFrame]]:
-    """Result name to its (error histogram, plotted data)."""
-    parts = {}
-    for result in run.results:
-        table = errors.error_table(run.values(result), run.expected(result), result.dtype)
-        name = result.name if len(run.results) > 1 else ""
-        parts[result.name] = errors.error_histogram(table, run.relative_error(result), result.dtype, name), table
-    return parts
+def _table(run: Trial, result: Result) -> pd.DataFrame:
+    """The errors of one result, counted."""
+    return errors.error_table(run.values(result), run.expected(result), result.dtype)
 
 
-def _errors(run: running.Run) -> list[str]:
-    """Each result's relative error in words; the only one needs no name."""
-    names = [f" of {result.name}" if len(run.results) > 1 else "" for result in run.results]
-    return [f"{run.relative_error(result):.2e}{name}" for result, name in zip(run.results, names, strict=True)]
+def _histogram(run: Trial, result: Result) -> Figure:
+    return errors.error_histogram(_table(run, result), run.relative_error(result), result.dtype, _name(run, result))
+
+
+def _name(run: Trial, result: Result) -> str:
+    """What tells `result` from the run's others; the only one needs no name."""
+    return result.name if len(run.results) > 1 else ""

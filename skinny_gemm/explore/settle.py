@@ -10,12 +10,12 @@ from ..figures import cluster as cluster_figures
 from ..figures import settle as figures
 from ..figures.export import provenance
 from ..layouts import ws_gemm as layout
+from ..runtime.trials import Trial
 from ..tactics import WsGemmTactic
 from .base import View, ViewExplorer
 from .controls import choice, slider, toggles
 from .markup import source_of
 from .pictures import Picture
-from .running import Run
 from .traced import AROUND, SteppedExplorer, schedules
 
 VIEWS = ("over time", AROUND, "owners and pushes")
@@ -57,7 +57,7 @@ class SettleExplorer(SteppedExplorer):
         """When a warp of the chosen CTA begins something."""
         return self.spans_of_cta.start
 
-    def read(self, run: Run) -> None:
+    def read(self, run: Trial) -> None:
         t, p = self.tactic, self.problem
         self.parts = cluster_figures.owners(p.m, t.rt, t.kq, t.ks, t.tg)
         self.spans = cluster_figures.spans(run.table, t, p)

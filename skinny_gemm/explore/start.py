@@ -4,7 +4,7 @@ from typing import Any
 
 from ..figures import errors
 from ..figures.export import provenance
-from ..runtime.verify import relative_error
+from ..runtime.trials import relative_error
 from . import markup
 from .base import Shown
 

@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import ipywidgets as widgets
@@ -11,8 +12,9 @@ import pandas as pd
 from .. import device as devices
 from ..figures.export import provenance
 from ..problem import GemmProblem
+from ..runtime import trials
 from ..tactics import Tactic
-from . import markup, running
+from . import markup
 from .base import Figures, ViewExplorer
 from .controls import choice, toggles
 from .pictures import Picture, pictures_in
@@ -21,6 +23,7 @@ from .stepper import Stepper
 GPU = devices.reference()  #: whose limits hold, and whose code is run
 SCHEDULES = ("in_order", *(f"adversarial({seed})" for seed in range(9)))
 AROUND = "around the cursor"
+traced = lru_cache(maxsize=32)(trials.traced)  #: a control that is moved back shows its run at once
 
 
 def schedules(value: str, width: str = "420px") -> widgets.SelectionSlider:
@@ -71,7 +74,7 @@ class TracedExplorer(ViewExplorer):
         return self.schedule_name.replace("(", "-").rstrip(")")
 
     @abstractmethod
-    def read(self, run: running.Run) -> None:
+    def read(self, run: trials.Trial) -> None:
         """Takes from a new run what the figures need, and fits the controls to it."""
 
     def clear(self) -> None:
@@ -110,8 +113,8 @@ class TracedExplorer(ViewExplorer):
         """The output (BF16 bits as uint16, as `tactic.output`) of what is on screen, run in the order `schedule`."""
         return self._traced(schedule).out
 
-    def _traced(self, schedule: str) -> running.Run:
-        return running.traced(self.tactic, self.problem, GPU.arch, schedule, self.opcodes)
+    def _traced(self, schedule: str) -> trials.Trial:
+        return traced(self.tactic, self.problem, GPU.arch, schedule, self.opcodes)
 
     def facts(self, source: str = "interpreter", **more: Any) -> dict[str, Any]:
         """The provenance of what is shown; `more` goes into it."""

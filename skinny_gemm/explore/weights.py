@@ -8,12 +8,12 @@ from ..figures import weights as figures
 from ..figures.export import provenance
 from ..layouts import ws_gemm as layout
 from ..problem import GemmProblem
+from ..runtime.trials import Trial
 from ..tactics import WsGemmTactic
 from .base import View, ViewExplorer
 from .controls import choice, slider, toggles
 from .markup import impossible, possible, source_of
 from .pictures import Picture
-from .running import Run
 from .traced import GPU, TracedExplorer
 
 M = 8  #: one token tile: what waits before the previous kernel is done does not depend on M
@@ -117,7 +117,7 @@ class ExposureExplorer(TracedExplorer):
             self.warp.max = self.rt.value * self.kq.value - 1
         super().draw()
 
-    def read(self, run: Run) -> None:
+    def read(self, run: Trial) -> None:
         self._table, self._ptx = run.table, run.compiled.ptx
 
     def steps(self) -> pd.DataFrame:

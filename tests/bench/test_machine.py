@@ -76,7 +76,7 @@ def machine(monkeypatch):
 
     def build(run=gemm):
         machine = Machine(TINY, [(N, K)], 1, timer=FakeTimer(), run=run, torch_device="cpu", fronts={(N, K): FRONT})
-        machine._probe = lambda probe: SimpleNamespace(parameters=Producer.PARAMETERS)
+        machine._probe = lambda probe: SimpleNamespace(parameters=Producer.parameters)
         return machine
 
     monkeypatch.setattr(module, "_compile", compiled)

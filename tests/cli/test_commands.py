@@ -191,12 +191,12 @@ def test_verify_fails_with_status_1_when_the_interpreter_finds_a_fault(call, mon
 
 
 def test_lack_of_memory_is_one_line_and_status_2(call, monkeypatch):
-    from skinny_gemm.runtime import verify
+    from skinny_gemm.runtime import trials
 
     def full(*_):
         raise MemoryError("Unable to allocate 1 TiB")
 
-    monkeypatch.setattr(verify, "random_operands", full)
+    monkeypatch.setattr(trials, "random_operands", full)
     status, out, err = call("verify warp-splitk --m 3 --n 64 --k 512 --tactic 16,8,128,2,1 --backend interpreter")
     assert (status, out, err) == (2, "", "error: Unable to allocate 1 TiB\n")
 

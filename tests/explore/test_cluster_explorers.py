@@ -12,8 +12,8 @@ from skinny_gemm.explore import (
     SettleExplorer,
     WeightStationaryExplorer,
     broken_settle,
-    running,
     show_verdicts,
+    traced,
     without_barriers,
 )
 from skinny_gemm.problem import GemmProblem
@@ -71,7 +71,7 @@ def test_it_says_that_it_compiles_and_forgets_the_run_before(monkeypatch):
         seen.append(explorer.busy.value)
         raise ValueError("no compiler today")
 
-    monkeypatch.setattr(running, "traced", failing)
+    monkeypatch.setattr(traced, "traced", failing)
     explorer.ks.value = 4
     assert seen == ["compiling and running 1,2,4,2,0,2 ..."] and explorer.busy.value == ""
     assert "no compiler today" in text(explorer.trouble) and explorer.picture.value == ""

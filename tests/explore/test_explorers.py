@@ -2,11 +2,15 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 
 from skinny_gemm import explore
 from skinny_gemm.explore import PipelineExplorer, RunExplorer, SwizzleExplorer
+from skinny_gemm.problem import GemmProblem
+from skinny_gemm.runtime import compile_kernel, trials
+from skinny_gemm.tactics import WarpSplitKTactic
 
 
 def text(widget) -> str:
@@ -154,34 +158,30 @@ def test_a_run_that_is_not_of_these_controls_is_marked(runner):
 
 
 def test_wrong_bits_are_called_different(runner, monkeypatch):
-    from skinny_gemm.explore import run as module
+    real = trials.trial
 
-    real = module.running.run
-
-    def flaky(tactic, problem, arch, backend, schedule="in_order", **more):
-        result = real(tactic, problem, arch, backend, schedule, **more)
+    def flaky(*arguments, schedule="in_order", **more):
+        result = real(*arguments, schedule=schedule, **more)
         if schedule != "in_order":
             result.out[0, 0] ^= 1
         return result
 
-    monkeypatch.setattr(module.running, "run", flaky)
+    monkeypatch.setattr(trials, "trial", flaky)
     runner.run()
     assert "DIFFERENT bits" in text(runner.facts)
 
 
 def test_only_k_tile_changes_the_order_of_summation():
     """What notebook 07 says in its third answer."""
-    from dataclasses import replace
-
-    from skinny_gemm.explore import running
-    from skinny_gemm.problem import GemmProblem
-    from skinny_gemm.tactics import WarpSplitKTactic
-
     problem, base = GemmProblem(32, 1024, 1024), WarpSplitKTactic(16, 32, 256, 2, 1)
-    bits = running.run(base, problem, "sm_90a").out
+
+    def output(tactic):
+        return trials.trial(compile_kernel(tactic, problem, "sm_90a"), tactic, problem).out
+
+    bits = output(base)
     for change in (dict(output_tile=32), dict(token_tile=8), dict(stages=4), dict(b_loader_warps=2)):
-        assert (running.run(replace(base, **change), problem, "sm_90a").out == bits).all(), change
-    different = running.run(replace(base, k_tile=128), problem, "sm_90a").out != bits
+        assert (output(replace(base, **change)) == bits).all(), change
+    different = output(replace(base, k_tile=128)) != bits
     assert 0 < different.sum() < 0.01 * bits.size
 
 

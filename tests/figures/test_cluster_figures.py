@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skinny_gemm.explore import bank_conflicts, running
+from skinny_gemm.explore import bank_conflicts
 from skinny_gemm.figures import cluster, conflicts, gather, settle, style
 from skinny_gemm.layouts import banks
 from skinny_gemm.problem import GemmProblem
+from skinny_gemm.runtime import trials
 from skinny_gemm.tactics import WsGemmTactic
 from tests.support.drawings import rectangles, texts
 
@@ -24,7 +25,7 @@ SINGLE_PROBLEM, GROUPS_PROBLEM = GemmProblem(20, 64, 1024), GemmProblem(28, 64, 
 
 
 def read(tactic, problem, schedule):
-    table = running.traced(tactic, problem, "sm_90a", schedule, cluster.OPCODES).table
+    table = trials.traced(tactic, problem, "sm_90a", schedule, cluster.OPCODES).table
     parts = cluster.owners(problem.m, tactic.rt, tactic.kq, tactic.ks, tactic.tg)
     return table, parts, cluster.spans(table, tactic, problem)
 

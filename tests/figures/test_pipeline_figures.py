@@ -3,9 +3,9 @@
 import pytest
 
 from skinny_gemm import device
-from skinny_gemm.explore import running
 from skinny_gemm.figures import pipeline
 from skinny_gemm.problem import GemmProblem
+from skinny_gemm.runtime import trials
 from skinny_gemm.tactics import WarpSplitKTactic
 from tests.support.drawings import texts
 
@@ -15,7 +15,7 @@ TACTIC, PROBLEM = WarpSplitKTactic(16, 8, 128, STAGES, 2), GemmProblem(8, 16, 12
 
 @pytest.fixture(scope="module", params=["in_order", "adversarial(1)", "adversarial(5)"])
 def read(request):
-    run = running.traced(TACTIC, PROBLEM, "sm_90a", request.param, pipeline.OPCODES)
+    run = trials.traced(TACTIC, PROBLEM, "sm_90a", request.param, pipeline.OPCODES)
     regions = TACTIC.footprint(PROBLEM, device.get("h200")).regions
     spans = pipeline.spans(run.table, regions)
     return spans, pipeline.phases(run.table, regions), pipeline.roles(spans)

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skinny_gemm.explore import running
 from skinny_gemm.figures import style
 from skinny_gemm.figures import weights as figures
 from skinny_gemm.interpreter.trace import Trace
 from skinny_gemm.layouts import ws_gemm as layout
 from skinny_gemm.problem import GemmProblem
+from skinny_gemm.runtime import trials
 from skinny_gemm.tactics import WsGemmTactic
 from tests.support.drawings import rectangles, texts
 
@@ -81,12 +81,11 @@ def test_every_weight_of_a_cluster_waits_somewhere(cut, data):
 
 
 def steps(tactic, problem=PROBLEM, ptx=None, warp=0):
-    run = running.traced(tactic, problem, "sm_90a", "in_order", figures.OPCODES)
+    run = trials.traced(tactic, problem, "sm_90a", "in_order", figures.OPCODES)
     table = run.table
     if ptx is not None:
         trace = Trace(opcodes=figures.OPCODES, ctas=[0])
-        running.execute(replace(run.compiled, ptx=ptx(run.compiled.ptx)), tactic, problem, "in_order", trace=trace)
-        table = trace.table()
+        table = trials.trial(replace(run.compiled, ptx=ptx(run.compiled.ptx)), tactic, problem, trace=trace).table
     return figures.warp_steps(
         table[(table.cta == 0) & (table.warp == warp)], run.compiled.ptx, tactic.smem_regions(problem)
     )
