@@ -134,7 +134,7 @@ class View(NamedTuple):
     picture: Picture
     stem: str
     figure: Callable[[], Figure]
-    data: Callable[[], pd.DataFrame]  #: that is plotted
+    data: pd.DataFrame | Callable[[], pd.DataFrame]  #: that is plotted, or how to make it
     facts: dict[str, Any]  #: provenance; with `stem` it says all that figure and data depend on
 
 
@@ -152,4 +152,5 @@ class ViewExplorer(Explorer):
                 view.picture.show((view.stem, view.facts), view.figure, view.facts)
 
     def figures(self) -> Figures:
-        return {view.stem: (view.figure(), view.data(), view.facts) for view in self.views()}
+        views = self.views()
+        return {v.stem: (v.figure(), v.data() if callable(v.data) else v.data, v.facts) for v in views}

@@ -1,5 +1,7 @@
 """The DSMEM gather of the weight-stationary GEMM: owners, traffic, and the cluster over time."""
 
+from functools import partial
+
 import ipywidgets as widgets
 from matplotlib.figure import Figure
 
@@ -45,15 +47,13 @@ class GatherExplorer(TracedExplorer):
 
     def views(self) -> list[View]:
         stem, block, facts = self.stem, self.block.value, self.facts()
-        chosen, timeline = f"gather-blocks-{stem}-b{block}", f"gather-timeline-{stem}-{self.schedule_stem}"
+        blocks = partial(figures.gather_view, self.parts, block)
+        timeline = partial(figures.gather_timeline, self.spans)
         return [
-            View(self.blocks, chosen, self._blocks, lambda: self.parts, self.facts("model", block=block)),
-            View(self.traffic, f"gather-traffic-{stem}", self._traffic, lambda: self.moved, facts),
-            View(self.timeline, timeline, lambda: figures.gather_timeline(self.spans), lambda: self.spans, facts),
+            View(self.blocks, f"gather-blocks-{stem}-b{block}", blocks, self.parts, self.facts("model", block=block)),
+            View(self.traffic, f"gather-traffic-{stem}", self._traffic, self.moved, facts),
+            View(self.timeline, f"gather-timeline-{stem}-{self.schedule_stem}", timeline, self.spans, facts),
         ]
-
-    def _blocks(self) -> Figure:
-        return figures.gather_view(self.parts, self.block.value)
 
     def _traffic(self) -> Figure:
         leader = cluster_figures.planned_traffic(self.parts, self.tactic.ks, leader=True)

@@ -16,6 +16,7 @@ from ..figures import mailbox as figures
 from ..figures.export import provenance
 from ..layouts import mailbox as layout
 from ..problem import FrontProblem
+from ..runtime import Mailbox, MissingPublisher, PreparedWsGemm
 from ..tactics import WsGemmTactic
 from . import markup
 from .base import View, ViewExplorer
@@ -51,8 +52,6 @@ def events(ranks: int, m: int, transport: str, broken: str) -> tuple[Event, ...]
     A local mailbox has one consumer. Of peers, each rank publishes the next step as soon as it has collected this one.
     """
     import torch
-
-    from ..runtime import Mailbox, MissingPublisher, PreparedWsGemm
 
     front = front_of(ranks, m)
     generator = torch.Generator().manual_seed(0)

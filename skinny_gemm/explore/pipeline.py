@@ -1,7 +1,8 @@
 """The pipeline of one CTA of the warp split-K kernel, stepped through: a real run in the interpreter, traced."""
 
+from functools import partial
+
 import pandas as pd
-from matplotlib.figure import Figure
 
 from ..figures import pipeline as figures
 from ..problem import GemmProblem
@@ -56,8 +57,5 @@ class PipelineExplorer(SteppedExplorer):
         tactic, time = self.tactic, self.cursor.value
         ring = f"{tactic.k_tile}x{tactic.stages}x{tactic.b_loader_warps}"
         stem = f"pipeline-{ring}-{self.k.value}-{self.schedule_stem}-t{time}"
-        facts = self.facts(time=time, shown=self.view.value)
-        return [View(self.timeline, stem, self._timeline, lambda: self.spans, facts)]
-
-    def _timeline(self) -> Figure:
-        return figures.timeline(self.spans, self.phases, self.roles, self.cursor.value, self.window())
+        timeline = partial(figures.timeline, self.spans, self.phases, self.roles, time, self.window())
+        return [View(self.timeline, stem, timeline, self.spans, self.facts(time=time, shown=self.view.value))]

@@ -1,6 +1,5 @@
 """What explorers of one problem, and of one tactic on it, share: their controls. Nothing here knows a kernel."""
 
-from collections.abc import Sequence
 from dataclasses import fields
 
 import ipywidgets as widgets
@@ -20,34 +19,25 @@ MAX_M = 64  #: of the slider; a kernel that takes fewer tokens says so
 class ProblemControls(Explorer):
     """An explorer of one problem: device, model and projection (or N, K), and M.
 
-    A subclass calls `build_problem`, then `super().__init__` with `self.problem_rows` and more.
+    A subclass calls `build`, adds to `self.rows` and `self.watched`, and calls `super().__init__` with them.
     """
 
-    def build_problem(
-        self,
-        device: str,
-        projection: str,
-        before: Sequence[widgets.Widget] = (),
-        after: Sequence[widgets.Widget] = (),
-        beside_m: Sequence[widgets.Widget] = (),
-    ) -> None:
-        """Makes the controls for `projection` of the first model; others join the first row, or stand beside M."""
+    def build(self, device: str, projection: str) -> None:
+        """Makes the controls for `projection` of the first model."""
         self.shapes = catalogue.shapes()
         models = list(dict.fromkeys((shape.model, shape.parallel) for shape in self.shapes))
         self.device = dropdown("device", [(devices.get(name).title, name) for name in devices.names()], device)
         self.model = dropdown("model", [(" ".join(m), m) for m in models] + [(CUSTOM, None)], models[0])
         self.projection = dropdown("projection", [("", None)], None, "330px")
-        self.n = widgets.BoundedIntText(value=16, min=1, max=1 << 24, description="N", layout=_narrow())
-        self.k = widgets.BoundedIntText(value=128, min=1, max=1 << 24, description="K", layout=_narrow())
+        narrow = widgets.Layout(width="170px")
+        self.n = widgets.BoundedIntText(value=16, min=1, max=1 << 24, description="N", layout=narrow)
+        self.k = widgets.BoundedIntText(value=128, min=1, max=1 << 24, description="K", layout=narrow)
         self.m = slider("M", 1, MAX_M, 8, "420px")
         self._offer_projections(projection)
         self.model.observe(lambda _: self._offer_projections(), "value")
         self.projection.observe(lambda _: self._take_projection(), "value")
-        self.problem_rows: list[tuple[widgets.Widget, ...]] = [
-            (*before, self.device, *after),
-            (self.model, self.projection, self.n, self.k),
-            (self.m, *beside_m),
-        ]
+        self.rows = [[self.device], [self.model, self.projection, self.n, self.k], [self.m]]
+        self.watched = [self.device, self.n, self.k, self.m]
 
     @property
     def gpu(self) -> devices.Device:
@@ -84,22 +74,24 @@ class ProblemControls(Explorer):
 class TacticControls(ProblemControls):
     """An explorer of one tactic on one problem: kernel, device, model and projection (or N, K), M, and every field.
 
-    A subclass calls `build`, then `super().__init__` with `self.rows` (and more), and `judge` when it draws.
+    A subclass calls `judge` when it draws.
     """
 
-    def build(self, device: str, projection: str, more: Sequence[widgets.Widget] = ()) -> None:
-        """Makes the controls; `more` join the first row. They start at the kernel's default tactic for `projection`."""
+    def build(self, device: str, projection: str) -> None:
+        """Makes the controls; they start at the first kernel's default tactic for `projection` of the first model."""
         self.kernel = toggles("kernel", list(KERNELS), next(iter(KERNELS)))
         self.default_button = self.guarded_button("Default", "the tactic the heuristics choose", self.take_default)
         self.tactic_row = in_a_row()
         self.fields: dict[str, Choice] = {}
         self.verdict = widgets.HTML()
         self._built: str | None = None  # the kernel whose fields these are
-        self.build_problem(device, projection, [self.kernel], more, [self.default_button])
+        super().build(device, projection)
         self._offer_fields()
         self._set(self.kind.default(self.problem, self.gpu))
-        self.rows = [*self.problem_rows, (self.tactic_row,), (self.verdict,)]
-        self.watched = [self.kernel, self.device, self.n, self.k, self.m]
+        self.rows[0].insert(0, self.kernel)
+        self.rows[2].append(self.default_button)
+        self.rows += [[self.tactic_row], [self.verdict]]
+        self.watched.insert(0, self.kernel)
 
     @property
     def kind(self) -> type[Tactic]:
@@ -166,7 +158,3 @@ class TacticControls(ProblemControls):
                 control.offer(choices[name])
             if fresh and self.kind.unsupported(self.problem, self.gpu) is None:
                 self._set(self.kind.default(self.problem, self.gpu))
-
-
-def _narrow() -> widgets.Layout:
-    return widgets.Layout(width="170px")

@@ -49,10 +49,12 @@ class ReviewExplorer(ProblemControls):
         self.answer, self.status, self._left_out = widgets.HTML(), widgets.HTML(), markup.left_out(data_dir)
         self.pictures = [Picture(), Picture()]
         self.progress = progress_bar()
-        self.build_problem(device, projection, after=[self.mode], beside_m=[self.suggest_button])
-        rows = [*self.problem_rows, tuple(self.lists.values()), (self.first, self.page)]
-        watched = [self.device, self.mode, self.n, self.k, self.m, *self.lists.values(), self.first, self.page]
-        super().__init__(rows, [self.answer, *self.pictures, self.status, self.progress], watched)
+        self.build(device, projection)
+        self.rows[0].append(self.mode)
+        self.rows[2].append(self.suggest_button)
+        self.rows += [[*self.lists.values()], [self.first, self.page]]
+        self.watched += [self.mode, *self.lists.values(), self.first, self.page]
+        super().__init__(self.rows, [self.answer, *self.pictures, self.status, self.progress], self.watched)
         self.export_button.description = "Export pack"
         self.export_button.tooltip = "one PDF, every page as SVG and PNG, CSV, provenance, the command to reproduce"
 

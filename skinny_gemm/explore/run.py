@@ -2,10 +2,9 @@
 
 import html
 import time
-from dataclasses import dataclass
 from functools import partial
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import ipywidgets as widgets
 import numpy as np
@@ -30,21 +29,20 @@ REPEATS = 3  #: runs that must agree bitwise, the first included
 SASS_LINES = 24
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """The latest run: what ran, for which GPU, what came out, and where its numbers come from."""
+class Outcome(NamedTuple):
+    """The latest run, and what ran it."""
 
     tactic: Tactic
     problem: GemmProblem
-    gpu: devices.Device
+    gpu: devices.Device  #: compiled for
     run: Trial
-    source: dict[str, Any]  #: provenance of the run
-    model: dict[str, Any]  #: provenance of what the tactic occupies
 
     @property
-    def what(self) -> tuple[Tactic, GemmProblem, str]:
-        """What the controls have to say for this run to be theirs."""
-        return self.tactic, self.problem, self.gpu.name
+    def source(self) -> dict[str, Any]:
+        """The provenance of the run."""
+        device = self.gpu.title if self.run.backend == "cuda" else None
+        source = "live" if device else "interpreter"
+        return _facts(source, self.tactic, self.problem, device=device, arch=self.gpu.arch)
 
 
 class RunExplorer(TacticControls):
@@ -61,8 +59,9 @@ class RunExplorer(TacticControls):
         self.heading = widgets.HTML()
         self.last = widgets.VBox([self.facts, self.histograms, self.sass])
         self.outcome: Outcome | None = None
-        self.build(gpu.name if gpu and gpu.name in devices.names() else device, projection, [self.backend])
-        self.rows[2] += (self.run_button, self.progress)
+        self.build(gpu.name if gpu and gpu.name in devices.names() else device, projection)
+        self.rows[0].append(self.backend)
+        self.rows[2] += [self.run_button, self.progress]
         super().__init__(self.rows, [self.smem, self.heading, self.last], self.watched)
 
     def draw(self) -> None:
@@ -71,7 +70,7 @@ class RunExplorer(TacticControls):
         self._head()
         if tactic:
             footprint = tactic.footprint(problem, gpu)
-            facts = provenance("model", device=gpu.title, **self._facts())
+            facts = _facts("model", tactic, problem, device=gpu.title)
             self.smem.show((tactic, problem, gpu.name), lambda: resources.smem_map(footprint, gpu), facts)
         else:
             self.smem.clear()
@@ -80,9 +79,9 @@ class RunExplorer(TacticControls):
         """Says which run is shown, and pales it where the controls describe another."""
         if self.outcome is None:
             return
-        tactic, problem, gpu = self.outcome.tactic, self.outcome.problem, self.outcome.gpu
+        tactic, problem, gpu, _ = self.outcome
         self.heading.value = f"<b>last run: {tactic} at {problem.n}x{problem.k}, M = {problem.m}, {gpu.title}</b>"
-        same = self.outcome.what == (self.tactic, self.problem, self.gpu.name)
+        same = (tactic, problem, gpu.name) == (self.tactic, self.problem, self.gpu.name)
         (self.last.remove_class if same else self.last.add_class)("sg-stale")
 
     def run(self) -> None:
@@ -99,49 +98,42 @@ class RunExplorer(TacticControls):
         finally:
             self.progress.layout.visibility = "hidden"
         equal = all(np.array_equal(first.out, other.out) for other in again)
-        live = backend == "cuda"
-        source = provenance(
-            "live" if live else "interpreter", device=gpu.title if live else None, arch=gpu.arch, **self._facts()
-        )
-        model = provenance("model", device=gpu.title, **self._facts())
-        self.outcome = Outcome(tactic, problem, gpu, first, source, model)
+        self.outcome = Outcome(tactic, problem, gpu, first)
         self._head()
         self.facts.value = _report(self.outcome, equal, seconds)
         pictures = [Picture() for _ in first.results]
         self.histograms.children = pictures
         for picture, result in zip(pictures, first.results, strict=True):
-            picture.show(result, partial(_histogram, first, result), source)
+            picture.show(result, partial(_histogram, first, result), self.outcome.source)
         self.sass.value = _sass(first.compiled)
 
     def figures(self) -> Figures:
         if self.outcome is None:
             raise ValueError("There is nothing to export yet: press Run first.")
-        tactic, problem, gpu, run = self.outcome.tactic, self.outcome.problem, self.outcome.gpu, self.outcome.run
+        tactic, problem, gpu, run = self.outcome
         stem = f"{tactic.kernel}-{problem.n}x{problem.k}-m{problem.m}"
+        source, model = self.outcome.source, _facts("model", tactic, problem, device=gpu.title)
         histograms = {
-            f"{stem}-errors-{_name(run, result)}".rstrip("-"): (
-                _histogram(run, result),
-                _table(run, result),
-                self.outcome.source,
-            )
+            f"{stem}-errors-{_name(run, result)}".rstrip("-"): (_histogram(run, result), _table(run, result), source)
             for result in run.results
         }
         footprint = tactic.footprint(problem, gpu)
-        occupied = resources.smem_map(footprint, gpu), resources.smem_table(footprint, gpu), self.outcome.model
+        occupied = resources.smem_map(footprint, gpu), resources.smem_table(footprint, gpu), model
         return {**histograms, f"{stem}-smem": occupied}
-
-    def _facts(self) -> dict[str, Any]:
-        problem = self.problem
-        return dict(kernel=self.kernel.value, n=problem.n, k=problem.k, m=problem.m, tactic=str(self.tactic))
 
     def _advance(self, fraction: float) -> None:
         self.progress.value = fraction
 
 
+def _facts(source: str, tactic: Tactic, problem: GemmProblem, **more: Any) -> dict[str, Any]:
+    shape = dict(n=problem.n, k=problem.k, m=problem.m)
+    return provenance(source, kernel=tactic.kernel, tactic=str(tactic), **shape, **more)
+
+
 def _report(outcome: Outcome, equal: bool, seconds: float) -> str:
     """What the compiler and the run say, as a table; `equal`: all runs gave the same bits; `seconds`: everything."""
-    tactic, problem, run, compiled = outcome.tactic, outcome.problem, outcome.run, outcome.run.compiled
-    used = compiled.resources
+    tactic, problem, _, run = outcome
+    compiled, used = run.compiled, run.compiled.resources
     off = [f"{run.relative_error(result):.2e} of {_name(run, result)}".removesuffix(" of ") for result in run.results]
     how = "3 launches" if run.backend == "cuda" else "in-order run and two adversarial schedules"
     return markup.facts(

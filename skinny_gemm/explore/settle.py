@@ -1,6 +1,7 @@
 """The settle pipeline of the weight-stationary GEMM, stepped through, and the pitch of its x tile."""
 
 from collections.abc import Iterable
+from functools import partial
 
 import ipywidgets as widgets
 import pandas as pd
@@ -78,19 +79,14 @@ class SettleExplorer(SteppedExplorer):
 
     def views(self) -> list[View]:
         stem, cta, time = self.stem, self.cta.value, self.cursor.value
-        moving, facts = f"settle-{stem}-{self.schedule_stem}-cta{cta}-t{time}", self.facts()
-        now = facts | dict(cta=cta, time=time, shown=self.view.value)
+        timeline = partial(figures.settle_timeline, self.spans, self.landings, cta, time, self.window())
+        owners = partial(figures.owner_view, self.parts, self.rt.value * self.kq.value, cta)
+        facts, now = self.facts(), self.facts(cta=cta, time=time, shown=self.view.value)
         return [
-            View(self.timeline, moving, self._timeline, lambda: self.spans, now),
-            View(self.owners, f"settle-owners-{stem}-cta{cta}", self._owners, lambda: self.parts, self.facts("model")),
-            View(self.traffic, f"settle-traffic-{stem}", self._traffic, lambda: self.moved, facts),
+            View(self.timeline, f"settle-{stem}-{self.schedule_stem}-cta{cta}-t{time}", timeline, self.spans, now),
+            View(self.owners, f"settle-owners-{stem}-cta{cta}", owners, self.parts, self.facts("model")),
+            View(self.traffic, f"settle-traffic-{stem}", self._traffic, self.moved, facts),
         ]
-
-    def _timeline(self) -> Figure:
-        return figures.settle_timeline(self.spans, self.landings, self.cta.value, self.cursor.value, self.window())
-
-    def _owners(self) -> Figure:
-        return figures.owner_view(self.parts, self.rt.value * self.kq.value, self.cta.value)
 
     def _traffic(self) -> Figure:
         last = self.parts[self.parts.group == self.parts.group.max()]
@@ -135,4 +131,5 @@ class PitchExplorer(ViewExplorer):
     def views(self) -> list[View]:
         k, ks, k_slice = self.k.value, self.ks.value, self.k_slice
         facts = provenance("model", kernel=WsGemmTactic.kernel, k=k, ks=ks, k_slice=k_slice)
-        return [View(self.picture, f"x-banks-{k_slice}", lambda: figures.x_bank_view(k_slice), self.table, facts)]
+        figure = partial(figures.x_bank_view, k_slice)
+        return [View(self.picture, f"x-banks-{k_slice}", figure, self.table, facts)]

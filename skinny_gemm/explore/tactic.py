@@ -67,8 +67,9 @@ class TacticExplorer(TacticControls):
         against_m = widgets.HBox([self.bandwidth, self.roofline], layout=widgets.Layout(flex_flow="row wrap"))
         self.charts = dict(zip(SHOWN, (against_m, self.against_fields, self.sensitivity), strict=True))
         sweep = widgets.HBox([self.live_button, self.cancel_button, self.progress])
-        self.build(device, "latent_down", [self.mode])
-        self.rows[2] += (self.best_button, self.compile_button)
+        self.build(device, "latent_down")
+        self.rows[0].append(self.mode)
+        self.rows[2] += [self.best_button, self.compile_button]
         pictures = [self.smem, self.numbers, self.shown, *self.charts.values(), self.status, sweep]
         super().__init__(self.rows, pictures, [*self.watched, self.mode, self.shown])
 

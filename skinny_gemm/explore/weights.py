@@ -1,5 +1,7 @@
 """Where the weights of the weight-stationary GEMM wait, how K is permuted, and what a warp does after the wait."""
 
+from functools import partial
+
 import ipywidgets as widgets
 import pandas as pd
 from matplotlib.figure import Figure
@@ -75,15 +77,13 @@ class WeightStationaryExplorer(ViewExplorer):
         cta, warp, kernel = self.cta.value, self.warp.value, WsGemmTactic.kernel
         load = provenance("model", kernel=kernel, lane=lane, column=column)
         place = provenance("model", kernel=kernel, tactic=str(t), k=k, cta=cta, warp=warp)
+        permutation = partial(figures.permutation_view, self._fragments, lane, column)
         load_stem = f"k-permutation-lane{lane}-k{column}"
         place_stem = f"weight-placement-{k}-{t.rt}x{t.kq}x{t.ks}-staged{t.staged}-cta{cta}-warp{warp}"
         return [
-            View(self.permutation, load_stem, self._permutation, lambda: self._fragments, load),
+            View(self.permutation, load_stem, permutation, self._fragments, load),
             View(self.placement, place_stem, self._placement, self.table, place),
         ]
-
-    def _permutation(self) -> Figure:
-        return figures.permutation_view(self._fragments, self.lane.value, self.column)
 
     def _placement(self) -> Figure:
         return figures.placement_view(self.table(), self.cta.value, self.warp.value)
