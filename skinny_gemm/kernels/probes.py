@@ -7,6 +7,7 @@ attribute, the PDL instructions do nothing.
 
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import cutlass
 import cutlass.cute as cute
@@ -129,6 +130,7 @@ class Reduction:
 
     block = (THREADS, 1, 1)
     smem_bytes = 4 * THREADS // WARP  # one partial sum a warp
+    kernel: Any  #: what a subclass defines
 
     @cute.jit
     def __call__(self, *values):

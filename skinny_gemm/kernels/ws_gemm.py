@@ -182,7 +182,7 @@ class WsGemm:
         steps = [(block, tile) for block in range(self.kb) for tile in range(tiles)]
         acc = [[[Float32(0.0)] * 4 for _ in range(self.chains)] for _ in range(tiles)]
         words = [load_x(tile, block) for block, tile in steps[:X_WINDOW]]
-        weights = None
+        weights: Any = None
         for i, (block, tile) in enumerate(steps):
             if tile == 0:
                 if block < t.staged:
@@ -196,13 +196,7 @@ class WsGemm:
             if len(words) < len(steps):
                 ahead_block, ahead_tile = steps[len(words)]
                 words.append(load_x(ahead_tile, ahead_block))
-        sums = []
-        for chains in acc:
-            total = chains[0]
-            for chain in chains[1:]:
-                total = [a + b for a, b in zip(total, chain, strict=True)]
-            sums.append(total)
-        return sums
+        return [_sum(chains) for chains in acc]
 
     @cute.jit
     def single_pass(self, x, staged, held, at):
@@ -244,7 +238,7 @@ class WsGemm:
                     peer + layout.part_offset(block, part, lane, t.kq) for peer in peers for part in range(t.kq)
                 ]
                 load = ptx.load_cluster_f32x4 if cutlass.const_expr(t.ks > 1) else ptx.load_shared_f32x4
-                self.settle(self.add(addresses, load), block, at)
+                self.settle(_sum([load(address) for address in addresses]), block, at)
         if cutlass.const_expr(t.ks > 1):
             # A peer's shared memory must outlive the reads.
             cute.arch.cluster_arrive()
@@ -321,14 +315,7 @@ class WsGemm:
                 ptx.mbarrier_wait_cluster(at.smem + self.smem["owner barriers"] + 8 * slot, Int32(0))
                 receive = at.smem + self.smem["receive"]
                 addresses = [receive + layout.part_offset(slot, part, at.lane, parts) for part in range(parts)]
-                self.settle(self.add(addresses, ptx.load_shared_f32x4), block, at)
-
-    def add(self, addresses, load) -> list:
-        """The sum of the four words at each address, in order."""
-        total, *others = [load(address) for address in addresses]
-        for words in others:
-            total = [a + b for a, b in zip(total, words, strict=True)]
-        return total
+                self.settle(_sum([ptx.load_shared_f32x4(address) for address in addresses]), block, at)
 
     @cute.jit
     def settle(self, total, block, at):
@@ -365,7 +352,7 @@ class WsGemm:
 
     def publish(self, mailboxes, token, column, words) -> None:
         """Stores 16 bytes at (token, BF16 column) of every mailbox."""
-        store = {
+        store: Any = {
             "local": ptx.publish_gpu_b32x4,
             "peers": ptx.publish_system_b32x4,
             "multicast": ptx.publish_multicast_b32x4,
@@ -373,3 +360,11 @@ class WsGemm:
         offset = Int64(mail.offset(0, token, column, 0, self.problem.width))
         for mailbox in mailboxes:
             store(mailbox.toint() + offset, *words)
+
+
+def _sum(parts: list[list]) -> list:
+    """The sum of several runs of words, word by word, in their order."""
+    total, *others = parts
+    for words in others:
+        total = [a + b for a, b in zip(total, words, strict=True)]
+    return total
