@@ -6,7 +6,8 @@ it and come back. Block numbers count in program order; `EXIT` stands for the en
 
 from dataclasses import dataclass, field
 
-from .parser import Address, Instruction, Kernel, Reg, Target, Vector
+from . import isa
+from .parser import Instruction, Kernel, Target, registers
 
 EXIT = -1
 
@@ -34,55 +35,6 @@ class Block:
         return [s for s in (self.taken, self.next) if s is not None]
 
 
-def blocking(op: tuple[str, ...]) -> bool:
-    """Whether an opcode can make its warp wait for other warps."""
-    match op[0]:
-        case "bar" | "barrier":
-            return op[1] != "warp" and "arrive" not in op
-        case "mbarrier":
-            return op[1] in ("try_wait", "test_wait")
-    return False
-
-
-def is_jump(op: tuple[str, ...]) -> bool:
-    return op[0] in ("bra", "ret", "exit")
-
-
-def registers(operand) -> list[str]:
-    """Names of the registers an operand mentions."""
-    kind = type(operand)
-    if kind is Reg:
-        return [operand.name] if operand.name != "_" else []
-    if kind is Address:
-        return [operand.base.name] if type(operand.base) is Reg else []
-    if kind is Vector:
-        return [name for item in operand.items for name in registers(item)]
-    return []
-
-
-#: Opcodes whose first operand is read, not written.
-NO_RESULT = {
-    "st", "cp", "red", "multimem", "bar", "barrier", "fence", "membar", "griddepcontrol", "bra", "ret", "exit",
-    "prefetch", "nanosleep", "setmaxnreg", "trap", "discard", "applypriority",
-}  # fmt: skip
-NO_RESULT_MBARRIER = {"init", "inval", "expect_tx", "complete_tx"}
-
-
-def results(ins: Instruction) -> list[str]:
-    """Registers that an instruction writes."""
-    if ins.op[0] in NO_RESULT or (ins.op[0] == "mbarrier" and ins.op[1] in NO_RESULT_MBARRIER) or not ins.operands:
-        return []
-    first = ins.operands[0]
-    return registers(first) if isinstance(first, Reg | Vector) else []
-
-
-def sources(ins: Instruction, writes: bool) -> list[str]:
-    """Registers that an instruction reads, its guard among them; `writes` says whether it has results."""
-    start = 1 if writes or (ins.operands and ins.operands[0] == Reg("_")) else 0
-    names = [name for operand in ins.operands[start:] for name in registers(operand)]
-    return [*names, ins.guard[0].name] if ins.guard else names
-
-
 @dataclass
 class Flow:
     """A kernel's blocks; `number` gives each register its index, `entry_live` are those read before any write."""
@@ -96,12 +48,16 @@ class Flow:
 
 
 def analyse(kernel: Kernel) -> Flow:
-    """The control-flow graph of `kernel`."""
+    """The control-flow graph of `kernel`. Raises `UnsupportedInstruction` where an instruction fits no row."""
     code = kernel.instructions
+    reads, writes = [], []
+    for ins in code:
+        results = int(isa.checked(ins, kernel.widths).result)
+        writes.append([name for operand in ins.operands[:results] for name in registers(operand)])
+        read = [name for operand in ins.operands[results:] for name in registers(operand)]
+        reads.append([*read, ins.guard[0].name] if ins.guard else read)
     blocks = _blocks(code)
-    writes = [results(ins) for ins in code]
-    reads = [sources(ins, bool(written)) for ins, written in zip(code, writes, strict=True)]
-    number = {}
+    number: dict[str, int] = {}
     for i in range(len(code)):
         for name in writes[i] + reads[i]:
             number.setdefault(name, len(number))
@@ -114,10 +70,11 @@ def analyse(kernel: Kernel) -> Flow:
 def _blocks(code) -> list[Block]:
     leaders = {0}
     for ins in code:
-        if is_jump(ins.op):
+        row = isa.row_of(ins.op)
+        if row.jump:
             leaders.add(ins.index + 1)
             leaders.update(o.index for o in ins.operands if isinstance(o, Target))
-        elif blocking(ins.op):
+        elif row.blocks:
             leaders.update((ins.index, ins.index + 1))
     starts = sorted(s for s in leaders if s < len(code))
     at = {start: i for i, start in enumerate(starts)} | {len(code): EXIT}
@@ -125,10 +82,11 @@ def _blocks(code) -> list[Block]:
     for i, start in enumerate(starts):
         stop = starts[i + 1] if i + 1 < len(starts) else len(code)
         last = code[stop - 1]
-        block = Block(i, start, stop, waits=blocking(last.op))
-        if is_jump(last.op):
+        row = isa.row_of(last.op)
+        block = Block(i, start, stop, waits=row.blocks)
+        if row.jump:
             block.branch = last
-            block.taken = at[last.operands[0].index] if last.op[0] == "bra" else EXIT
+            block.taken = at[last.operands[0].index] if last.operands else EXIT
         if block.branch is None or last.guard:
             block.next = at[stop]
         blocks.append(block)
@@ -219,7 +177,5 @@ def _post_dominators(code, blocks):
             block.region_waits = any(blocks[n].waits for n in region)
             loops = any(s in region and s <= n for n in region for s in blocks[n].successors)
             block.region_polls = loops and any(
-                ins.op[0] == "ld" and not {"volatile", "relaxed", "acquire"}.isdisjoint(ins.op)
-                for n in region
-                for ins in code[blocks[n].start : blocks[n].stop]
+                isa.polls(ins.op) for n in region for ins in code[blocks[n].start : blocks[n].stop]
             )

@@ -6,20 +6,9 @@ matrices. A run ends where an accumulator is read, shared memory changes, or the
 
 import numpy as np
 
-from .flow import Block, Flow, registers
-from .parser import Instruction
-
-#: Opcodes that leave shared memory alone; any other closes the open runs.
-HARMLESS = {
-    "add", "sub", "mul", "mad", "fma", "div", "rem", "min", "max", "and", "or", "xor", "not", "neg", "abs", "shl",
-    "shr", "setp", "selp", "mov", "cvt", "cvta", "popc", "shfl", "vote", "elect", "ldmatrix", "mma", "ld", "bra",
-    "createpolicy", "fence", "griddepcontrol",
-}  # fmt: skip
-
-
-def changes_shared(ins: Instruction) -> bool:
-    """Whether shared memory may differ after `ins`."""
-    return ins.op[0] not in HARMLESS
+from . import isa
+from .flow import Block, Flow
+from .parser import Instruction, registers
 
 
 class Run:
@@ -61,7 +50,7 @@ class MmaFusion:
                         mma_operands.setdefault(name, set()).add(ins.index)
         segment, number_of = {}, 0  # shared memory does not change within a segment
         for ins in code:
-            number_of += changes_shared(ins)
+            number_of += isa.changes_shared(ins.op)
             segment[ins.index] = number_of
         for ins in code:
             if ins.op[0] == "ldmatrix" and "trans" not in ins.op and not ins.guard:
@@ -102,7 +91,7 @@ class MmaFusion:
             self.pieces[name] = ins.index, matrix
         return True
 
-    def extend(self, ins: Instruction, start: list[str]) -> bool:
+    def extends(self, ins: Instruction, start: list[str]) -> bool:
         """Adds an mma to the run that it continues, or to a new one; False if it must be executed alone."""
         d, a, b, c = (registers(operand) for operand in ins.operands)
         if any(name not in self.pieces for name in a + b) or len(d) != 4:
@@ -119,7 +108,7 @@ class MmaFusion:
         """Lines that must come before `ins`: the runs that it ends."""
         if not self.runs and not self.tiles:
             return []
-        if changes_shared(ins):
+        if isa.changes_shared(ins.op):
             return self.close_all()
         lines = []
         written = set(self.results[ins.index])

@@ -6,6 +6,7 @@ declarations, labels, guards, and inline-assembly blocks that open a scope and r
 
 import re
 import struct
+from functools import cache
 from typing import NamedTuple
 
 from .errors import PtxSyntaxError
@@ -138,9 +139,24 @@ def _matching_brace(text, start):
     raise PtxSyntaxError("The PTX text ends inside a function: a closing brace is missing.")
 
 
-def type_bytes(name: str) -> int:
-    """Bytes of a PTX type such as `b32`, `f16` or `u64`."""
-    return int(re.sub(r"\D", "", name)) // 8
+@cache
+def width_of(kind: str) -> int:
+    """Bits of a PTX type such as `u32` or `bf16x2`; a predicate has one."""
+    if kind.endswith("x2"):
+        return 2 * width_of(kind[:-2])
+    return 1 if kind == "pred" else int(re.sub(r"\D", "", kind))
+
+
+def registers(operand) -> list[str]:
+    """Names of the registers an operand mentions."""
+    kind = type(operand)
+    if kind is Reg:
+        return [operand.name] if operand.name != "_" else []
+    if kind is Address:
+        return [operand.base.name] if type(operand.base) is Reg else []
+    if kind is Vector:
+        return [name for item in operand.items for name in registers(item)]
+    return []
 
 
 class _Scope:
@@ -169,7 +185,7 @@ class _Function:
             match = _PARAM.match(part.strip())
             if not match:
                 raise PtxSyntaxError(f"Line {self.line}: cannot read the parameter declaration {part.strip()!r}.")
-            size = type_bytes(match.group(1))
+            size = width_of(match.group(1)) // 8
             offset = -(-offset // size) * size
             yield Parameter(match.group(2), offset, size)
             offset += size
@@ -178,10 +194,11 @@ class _Function:
         if match["extern"]:
             self.extern = match["name"], int(match["align"] or 16)
             return
-        align = int(match["align"] or type_bytes(match["type"]))
+        size = width_of(match["type"]) // 8
+        align = int(match["align"] or size)
         self.shared_end = -(-self.shared_end // align) * align
         self.symbols[match["name"]] = self.shared_end
-        self.shared_end += type_bytes(match["type"]) * int(match["count"] or 1)
+        self.shared_end += size * int(match["count"] or 1)
 
     def kernel(self) -> Kernel:
         for match in _SHARED.finditer(self.body):
@@ -235,14 +252,13 @@ class _Function:
         if not match:
             raise PtxSyntaxError(f"Line {self.line}: cannot read the register declaration {piece!r}.")
         kind, names = match.groups()
-        width = 1 if kind == "pred" else int(re.sub(r"\D", "", kind))
         for name in (n.strip() for n in names.split(",")):
             numbered = _REG_RANGE.match(name)
             declared = [f"{numbered[1]}{i}" for i in range(int(numbered[2]))] if numbered else [name]
             suffix = f"@{scope.number}" if scope.parent else ""
             for register in declared:
                 scope.names[register] = register + suffix
-                self.widths[register + suffix] = width
+                self.widths[register + suffix] = width_of(kind)
 
     def resolve(self, index, line, piece, scope) -> Instruction:
         self.line, text = line, piece
@@ -256,10 +272,7 @@ class _Function:
         op = self.opcodes.get(opcode)
         if op is None:
             op = self.opcodes[opcode] = tuple(opcode.split("."))
-        if op[0] in ("bra", "ret", "exit"):
-            operands = (self.target(rest, scope),) if op[0] == "bra" else ()
-        else:
-            operands = self.operands(rest, scope)
+        operands = (self.target(rest, scope),) if op[0] == "bra" else self.operands(rest, scope)
         return Instruction(index, line, text, op, guard, operands)
 
     def target(self, name, scope) -> Target:

@@ -324,11 +324,11 @@ def insert_bits(a, b, start, count):
     return shift_left(a, start) & field | b & ~field
 
 
-def funnel_shift(low, high, amount, left, wrap):
-    """`shf`: 32 bits of high:low, shifted left (the upper word) or right (the lower)."""
-    amount = amount & U4(31) if wrap else np.minimum(amount, U4(32))
+def funnel_shift(low, high, amount, side, mode):
+    """`shf`: 32 bits of high:low, shifted left ("l", the upper word) or right (the lower); `mode` wrap or clamp."""
+    amount = amount & U4(31) if mode == "wrap" else np.minimum(amount, U4(32))
     both = high.astype(U8) << U8(32) | low.astype(U8)
-    shifted = both << amount.astype(U8) >> U8(32) if left else both >> amount.astype(U8)
+    shifted = both << amount.astype(U8) >> U8(32) if side == "l" else both >> amount.astype(U8)
     return shifted.astype(U4)
 
 

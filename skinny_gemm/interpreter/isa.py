@@ -1,0 +1,311 @@
+"""The instruction set: one row an opcode, in the notation of the PTX ISA, and everything that the other modules ask of it.
+
+A key of `ISA` says how the opcode is written: `{...}` may be left out, `(a|b)` is one of them, ` | ` separates whole
+alternatives, and names in capitals are the sets of `WORDS`. A row says which operands it takes (see `OPERANDS`), what
+they become, and what it does to memory and to its warp. An instruction that fits no row is refused by name and line.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+from . import emitters
+from .emitters import CACHE_HINT, ORDERS, SPACES, nothing, statement, value
+from .errors import unsupported
+from .parser import Address, Float, Imm, Instruction, Reg, Special, Target, Vector, width_of
+from .writer import Writer
+
+#: What the names in a key stand for.
+WORDS = {
+    "SCOPE": "cta|cluster|gpu|sys",
+    "SHARED": "shared|shared::cta",
+    "BITS": "b16|b32|b64",
+    "INT": "u16|u32|u64|s16|s32|s64",
+    "INT8": "u8|s8|u16|u32|u64|s16|s32|s64",
+    "PACKED": "u16x2|s16x2",
+    "FLOAT": "f32|f64",
+    "TYPE": "b16|b32|b64|u16|u32|u64|s16|s32|s64|f32|f64",
+    "STORED": "b8|b16|b32|b64|u8|u16|u32|u64|s8|s16|s32|s64|f32|f64",
+    "HALVES": "f16|bf16|f16x2|bf16x2",
+    "WIDENED": "u16|u32|s16|s32",
+    "EVICT": "L2::evict_last|L2::evict_normal|L2::evict_first|L2::evict_unchanged",
+    "AHEAD": "L2::64B|L2::128B|L2::256B",
+    "HINT": "L1::evict_normal|L1::evict_unchanged|L1::evict_first|L1::evict_last|L1::no_allocate|"
+    "L2::evict_last|L2::evict_normal|L2::evict_first|L2::64B|L2::128B|L2::256B|" + CACHE_HINT,
+    "ORDER": "|".join(ORDERS),
+    "SPACE": "|".join(SPACES),
+    "COMPARE": "eq|ne|lt|le|gt|ge",
+    "UNSIGNED": "lo|ls|hi|hs",
+    "UNORDERED": "equ|neu|ltu|leu|gtu|geu|num|nan",
+}
+#: What the letters of `Row.operands` stand for, as patterns of the letters that `_letter` gives to operands.
+OPERANDS = {
+    "d": "[r_]",  # a register that is written, or none
+    "q": "[p_]",  # a predicate that is written, or none
+    "P": "p",  # a predicate that is written
+    "D": r"(?:[r_]|\([r_]{2,4}\))",  # one or several that are written
+    "M": r"(?:[r_]|\([r_]{1,4}\))",  # matrix fragments that are written
+    "d4": r"\([r_]{4}\)",
+    "dq": r"\([r_][p_]\)",
+    "v": "[rifs]",  # a value: register, integer, float, special register
+    "V": r"(?:[rifs]|\([rifs]{1,4}\))",
+    "v2": r"\([rifs]{2}\)",
+    "v4": r"\([rifs]{4}\)",
+    "w": "[ri]",  # a register or an integer
+    "i": "i",
+    "p": "[pi]",  # a predicate, or 0 or 1
+    "a": "a",  # an address
+    "m": "m",  # a parameter
+    "t": "t",  # a label
+}
+NAMED = "named"  #: the memory that a modifier names
+POLLING = frozenset(("volatile", "relaxed", "acquire"))  #: modifiers of loads that other threads' stores may answer
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one opcode takes, becomes and does."""
+
+    operands: str  #: see `OPERANDS`; in an opcode with a cache hint its policy follows them
+    emit: Callable[[Writer, Instruction], None] = nothing
+    reads: str = ""  #: memory it reads: shared, global, dsmem (shared memory of the cluster), or `NAMED`
+    writes: str = ""  #: memory it writes, at once or later; a barrier's word counts
+    bytes: int | None = 0  #: per lane, for the trace; None: the type's times the vector's, 0: an operand, or none
+    blocks: bool = False  #: its warp may have to wait for others: a block of its own, executed by the machine
+    orders: bool = False  #: arrives or meets: what precedes it in the program may not happen after it
+    jump: bool = False
+
+    @property
+    def result(self) -> bool:
+        """Whether the first operand is written; all others are read."""
+        return self.operands[:1] in ("d", "q", "P", "D", "M")
+
+
+ISA = {
+    # Control
+    "bra{.uni}": Row("t", jump=True),
+    "ret{.uni}": Row("", jump=True),
+    "exit": Row("", jump=True),
+    # Data movement
+    "mov.TYPE": Row("D v | d V", emitters.move),
+    "mov.pred": Row("q p", value("{a}")),
+    "cvta{.to}.(global|local|const|param|SHARED|shared::cluster).u64": Row("d v", value("{a}")),
+    "cvt.INT8.INT8": Row("d v", emitters.convert_integer),
+    "cvt.(rni|rzi|rmi|rpi).(u32|s32).f32": Row("d v", emitters.round_to_integer),
+    "cvt.rn.f32.INT8 | cvt.rn.f32.f64": Row("d v", value("{a}.astype(f4)", "f32")),
+    "cvt.f64.f32": Row("d v", value("{a}.astype(f8)", "f64")),
+    "cvt.f32.bf16": Row("d v", emitters.widen_bf16),
+    "cvt.rn.bf16.f32": Row("d v", value("ops.bf16_bits({a:b32}).astype(u2)", "b16")),
+    "cvt.rn.bf16x2.f32": Row("d v v", value("ops.bf16x2({a:b32}, {b:b32})", "b32")),
+    "ld.param.TYPE": Row("d m", emitters.load_parameter),
+    "ld{.ORDER|.HINT|.SPACE|.v2|.v4}*.STORED": Row("D a", emitters.load, reads=NAMED, bytes=None),
+    "st{.ORDER|.HINT|.SPACE|.v2|.v4}*.STORED": Row("a V", emitters.store, writes=NAMED, bytes=None),
+    "multimem.st.(relaxed|release).SCOPE{.global}.(STORED|HALVES|(v2|v4).(f32|f16x2|bf16x2))": Row(
+        "a V", emitters.store_multicast, writes="global", bytes=None
+    ),
+    "st.async{.weak}.shared::cluster.mbarrier::complete_tx::bytes{.v2|.v4}.STORED": Row(
+        "a V a", emitters.store_async, writes="dsmem", bytes=None
+    ),
+    "mapa{.shared::cluster}.u32": Row("d v v", value("g.mapa({a}, {b})")),
+    "createpolicy.fractional.EVICT{.EVICT}.b64": Row("d {v}", emitters.policy),
+    "createpolicy.range{.global}.EVICT{.EVICT}.b64": Row("d a v v", emitters.policy),
+    "createpolicy.cvt.L2.b64": Row("d v", emitters.policy),
+    # Integers, logic and floats
+    "add.INT | add.PACKED | add{.rn}.FLOAT": Row("d v v", value("{a:u} + {b:u}", "u")),
+    "sub.INT | sub.PACKED | sub{.rn}.FLOAT": Row("d v v", value("{a:u} - {b:u}", "u")),
+    "mul.lo.INT | mul{.rn}.FLOAT": Row("d v v", value("{a:u} * {b:u}", "u")),
+    "mul.hi.(u32|s32|u64|s64)": Row("d v v", value("ops.multiply_high({a}, {b})")),
+    "mul.wide.WIDENED": Row("d v v", value("{a:widened} * {b:widened}", "wide")),
+    "mad.lo.INT": Row("d v v v", value("{a:u} * {b:u} + {c:u}", "u")),
+    "mad.wide.WIDENED": Row("d v v v", value("{a:widened} * {b:widened} + {c:wide}", "wide")),
+    # The product of two float32 is exact in float64; the sum is then rounded twice, which differs from a true fma only
+    # where the float64 sum lies within 2^-53 of a float32 tie.
+    "fma.rn.f32": Row("d v v v", value("({a}.astype(f8) * {b}.astype(f8) + {c}.astype(f8)).astype(f4)")),
+    "div.INT": Row("d v v", value("ops.divide({a}, {b})")),
+    "div.rn.f32": Row("d v v", value("{a} / {b}")),
+    "rem.INT": Row("d v v", value("ops.remainder({a}, {b})")),
+    "min.INT | min.PACKED | min.NaN.f32": Row("d v v", value("np.minimum({a}, {b})")),
+    "max.INT | max.PACKED | max.NaN.f32": Row("d v v", value("np.maximum({a}, {b})")),
+    "min.FLOAT": Row("d v v", value("np.fmin({a}, {b})")),
+    "max.FLOAT": Row("d v v", value("np.fmax({a}, {b})")),
+    "neg.(s16|s32|s64|FLOAT)": Row("d v", value("-{a}")),
+    "abs.(s16|s32|s64|FLOAT)": Row("d v", value("np.abs({a})")),
+    "and.BITS": Row("d v v", value("{a} & {b}")),
+    "and.pred": Row("q p p", value("{a} & {b}")),
+    "or.BITS": Row("d v v", value("{a} | {b}")),
+    "or.pred": Row("q p p", value("{a} | {b}")),
+    "xor.BITS": Row("d v v", value("{a} ^ {b}")),
+    "xor.pred": Row("q p p", value("{a} ^ {b}")),
+    "not.BITS": Row("d v", value("~{a}")),
+    "not.pred": Row("q p", value("~{a}")),
+    "shl.BITS": Row("d v v", emitters.shift_left),
+    "shr.(BITS|INT)": Row("d v v", emitters.shift_right),
+    "shf.(l|r).(wrap|clamp).b32": Row("d v v v", value("ops.funnel_shift({a}, {b}, {c}, {op[1]!r}, {op[2]!r})")),
+    "lop3.b32": Row("d v v v i", value("ops.lop3({a}, {b}, {c}, {d:literal})")),
+    "prmt.b32": Row("d v v v", value("ops.permute_bytes({a}, {b}, {c})")),
+    "bfe.(u32|s32|u64|s64)": Row("d v v v", value("ops.extract_bits({a}, {b:u32}, {c:u32})")),
+    "bfi.(b32|b64)": Row("d v v v v", value("ops.insert_bits({a}, {b}, {c:u32}, {d:u32})")),
+    "clz.(b32|b64)": Row("d v", value("ops.leading_zeros({a})", "u32")),
+    "popc.(b32|b64)": Row("d v", value("np.bitwise_count({a}).astype(u4)", "u32")),
+    "brev.(b32|b64)": Row("d v", value("ops.reverse_bits({a})")),
+    "setp.(COMPARE|UNSIGNED).(BITS|INT) | setp.(COMPARE|UNORDERED).FLOAT": Row("q v v", emitters.compare),
+    "setp.(COMPARE|UNSIGNED).(and|or|xor).(BITS|INT) | setp.(COMPARE|UNORDERED).(and|or|xor).FLOAT": Row(
+        "q v v p", emitters.compare
+    ),
+    "selp.TYPE": Row("d v v p", value("where({c:pred}, {a:b}, {b:b})", "b")),
+    # Warp level
+    "shfl.sync.(idx|up|down|bfly).b32": Row("d v v v v | dq v v v v", emitters.shuffle),
+    "vote.sync.(any|all|uni).pred": Row("q p v", value("ops.vote({op[2]!r}, {a}, ops.lane_mask({b:u32}))")),
+    "vote.sync.ballot.b32": Row("d p v", value("ops.vote('ballot', {a:pred}, ops.lane_mask({b:u32}))")),
+    "redux.sync.(add|min|max).(u32|s32) | redux.sync.(and|or|xor).b32": Row("d v v", emitters.reduce),
+    "activemask.b32": Row("d", emitters.active_lanes),
+    "elect.sync": Row("dq v | q v", emitters.elect),
+    "ldmatrix.sync.aligned.m8n8.(x1|x2|x4){.trans}.(SHARED).b16": Row(
+        "M a", emitters.load_matrices, reads="shared", bytes=16
+    ),
+    "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32": Row("d4 v4 v2 v4", emitters.multiply_matrices),
+    # Asynchronous copies
+    "cp.async.(ca|cg).(SHARED).global{.L2::cache_hint}{.AHEAD}": Row(
+        "a a i {v|p}", emitters.copy_async, reads="global", writes="shared"
+    ),
+    "cp.async.commit_group": Row("", statement("g.commit()"), writes="shared"),
+    "cp.async.wait_group": Row("i", statement("g.wait_groups({a:literal})"), writes="shared"),
+    "cp.async.wait_all": Row("", statement("g.commit()\ng.wait_groups(0)"), writes="shared"),
+    "cp.async.mbarrier.arrive{.noinc}{.SHARED}.b64": Row(
+        "a", statement("g.arrive_copies({index}, {a}, {has[noinc]}, {mask})"), writes="shared"
+    ),
+    "cp.async.bulk.(shared::cluster|shared::cta).global.mbarrier::complete_tx::bytes{.L2::cache_hint}": Row(
+        "a a v a",
+        statement("g.transfer({index}, {a}, {d}, {mask}, {c:u32}, source={b:u64}, cluster={has[shared::cluster]})"),
+        reads="global",
+        writes="shared",
+    ),
+    # Barriers
+    "mbarrier.init.(SHARED).b64": Row(
+        "a v", statement("g.init_barrier({index}, {a}, {b:u32}, {mask})"), writes="shared"
+    ),
+    "mbarrier.inval.(SHARED).b64": Row("a", statement("g.invalidate_barrier({index}, {a}, {mask})"), writes="shared"),
+    "mbarrier.expect_tx{.relaxed.(cta|cluster)}.(SHARED|shared::cluster).b64": Row(
+        "a v", statement("g.expect_bytes({index}, {a}, {b:u32}, {mask}, {has[shared::cluster]})"), writes="shared"
+    ),
+    "mbarrier.arrive{.release.(cta|cluster)}.(SHARED|shared::cluster).b64": Row(
+        "d a {v}", emitters.arrive, writes="shared"
+    ),
+    "mbarrier.arrive.expect_tx{.release.(cta|cluster)}.(SHARED|shared::cluster).b64": Row(
+        "d a v", emitters.arrive, writes="shared"
+    ),
+    "mbarrier.(try_wait|test_wait){.parity}{.acquire.(cta|cluster)}.(SHARED).b64": Row(
+        "P a w {w}", reads="shared", blocks=True
+    ),
+    "bar.warp.sync": Row("v", statement("g.warp_sync({mask})"), orders=True),
+    "bar.sync{.aligned} | barrier.sync{.aligned}": Row("w {w}", blocks=True),
+    "bar.arrive{.aligned} | barrier.arrive{.aligned}": Row(
+        "v v", statement("g.bar_arrive({index}, {a:u32}, {b:u32}, {mask})"), orders=True
+    ),
+    "barrier.cluster.arrive{.release|.relaxed}{.aligned}": Row("", emitters.cluster_arrive, orders=True),
+    "barrier.cluster.wait{.acquire}{.aligned}": Row("", blocks=True),
+    # A fence alone lets nobody go on: that takes the store or the arrival after it, which ends a run of mma.
+    "fence.mbarrier_init.release.cluster": Row("", statement("g.fence('init', {mask})")),
+    "fence.(acq_rel|sc).(cluster|gpu|sys) | fence.cluster.acq_rel": Row("", statement("g.fence('cluster', {mask})")),
+    # Of one CTA, or between proxies: all see one memory here.
+    "fence.(acq_rel|sc).cta | fence.proxy.async{.global|.shared::cta} | membar.(cta|gl|sys)": Row(""),
+    "griddepcontrol.wait": Row("", statement("g.dependency_wait({mask})")),
+    "griddepcontrol.launch_dependents": Row(""),
+    # Time, and what has no effect here
+    "nanosleep.u32": Row("v", statement("g.sleep({a})")),
+    "setmaxnreg.(inc|dec).sync.aligned.u32": Row("i"),
+    "prefetch{.global|.local}.(L1|L2) | prefetch.global.(L2::evict_last|L2::evict_normal)": Row("a"),
+    "prefetch{.const|.param}.tensormap": Row("a | m"),
+    "discard{.global}.L2 | applypriority{.global}.L2::evict_normal": Row("a i"),
+}
+
+
+def opcodes(form: str) -> re.Pattern:
+    """What the opcodes of a key of `ISA` match."""
+    text = form.replace(" ", "").replace(".", r"\.").replace("{", "(?:").replace("}*", ")*").replace("}", ")?")
+    return re.compile(re.sub(r"\b(%s)\b" % "|".join(WORDS), lambda word: f"(?:{WORDS[word[0]]})", text))
+
+
+def operands(letters: str) -> re.Pattern:
+    """What the operands of a row match, written with the letters of `_letter`."""
+    text = letters.replace("{", "(?:").replace("}", ")?").replace(" ", "\0")
+    return re.compile(re.sub(r"[a-zA-Z]\d?q?", lambda word: OPERANDS[word[0]], text).replace("\0", ""))
+
+
+@cache
+def _rows() -> dict[str, list[tuple[re.Pattern, Row]]]:
+    """Per first word of an opcode, the rows that may describe it."""
+    rows = {}
+    for form, row in ISA.items():
+        for head in {alternative.split(".")[0].split("{")[0] for alternative in form.split(" | ")}:
+            rows.setdefault(head, []).append((opcodes(form), row))
+    return rows
+
+
+@cache
+def row_of(op: tuple[str, ...]) -> Row | None:
+    """The row of an opcode, split at the dots; None if it is not executed here."""
+    text = ".".join(op)
+    return next((row for pattern, row in _rows().get(op[0], ()) if pattern.fullmatch(text)), None)
+
+
+def checked(ins: Instruction, widths: dict[str, int]) -> Row:
+    """The row of an instruction whose operands fit it; raises `UnsupportedInstruction`. `widths`: bits of registers."""
+    row = row_of(ins.op)
+    letters = "".join([_letter(operand, widths) for operand in ins.operands])
+    guarded = ins.guard is not None
+    if (
+        row is None
+        or not _fits(row.operands, letters, CACHE_HINT in ins.op)
+        or guarded
+        and (row.blocks or widths[ins.guard[0].name] != 1)
+    ):
+        raise unsupported(ins)
+    return row
+
+
+@cache
+def _fits(row_operands: str, letters: str, policy: bool) -> bool:
+    if policy and letters[-1:] != "r":
+        return False
+    return operands(row_operands).fullmatch(letters[:-1] if policy else letters) is not None
+
+
+def _letter(operand, widths) -> str:
+    kind = type(operand)
+    if kind is Reg:
+        return "_" if operand.name == "_" else "p" if widths[operand.name] == 1 else "r"
+    if kind is Vector:
+        return f"({''.join([_letter(item, widths) for item in operand.items])})"
+    if kind is Address:
+        return "m" if type(operand.base) is str else "a"
+    return {Imm: "i", Float: "f", Special: "s", Target: "t"}[kind]
+
+
+def _memory(memory: str, op: tuple[str, ...]) -> str:
+    if memory != NAMED:
+        return memory
+    space = next(SPACES[modifier] for modifier in op if modifier in SPACES)
+    return "dsmem" if space == "cluster" else space
+
+
+def changes_shared(op: tuple[str, ...]) -> bool:
+    """Whether shared memory may differ after an instruction, or must be read before it: ends a run of mma."""
+    row = row_of(op)
+    return row.blocks or row.orders or _memory(row.writes, op) in ("shared", "dsmem")
+
+
+def polls(op: tuple[str, ...]) -> bool:
+    """Whether an instruction reads what another thread may write meanwhile."""
+    return bool(row_of(op).reads) and not POLLING.isdisjoint(op)
+
+
+def access(ins: Instruction) -> tuple[str, int]:
+    """(space, bytes per lane) of what an instruction accesses, as a trace tells it: of a copy where it lands, and 0
+    bytes, for they are an operand; of `ldmatrix` the 16 bytes of a matrix row."""
+    row = row_of(ins.op)
+    if row.bytes is None:
+        _, count, kind = emitters.access_of(ins)
+        return _memory(row.writes or row.reads, ins.op), count * width_of(kind) // 8
+    return row.writes or row.reads, row.bytes
