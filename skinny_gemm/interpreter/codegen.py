@@ -89,7 +89,7 @@ class Generator(Writer):
 
     def emit(self, ins: Instruction):
         """Writes the lines of one instruction."""
-        row = isa.row_of(ins.op)
+        row = self.flow.rows[ins.index]
         if row.jump:
             return
         if self.fusion:

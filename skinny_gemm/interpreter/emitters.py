@@ -17,7 +17,10 @@ COMBINE = {"and": "&", "or": "|", "xor": "^"}
 ROUND = {"rni": "rint", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}
 #: Orders and scopes that loads and stores may name: memory is coherent here.
 ORDERS = ("weak", "relaxed", "acquire", "release", "volatile", "nc", "cta", "cluster", "gpu", "sys")
-SPACES = {"global": "global", "shared": "shared", "shared::cta": "shared", "shared::cluster": "cluster"}
+#: The memory that a modifier names; `dsmem` is the shared memory of the cluster.
+SPACES = {"global": "global", "shared": "shared", "shared::cta": "shared", "shared::cluster": "dsmem"}
+#: The group's methods that access it.
+METHODS = {"global": "global", "shared": "shared", "dsmem": "cluster"}
 CACHE_HINT = "L2::cache_hint"  #: asks for a policy as a last operand; hints change nothing here
 COPY_BYTES = (4, 8, 16)  #: of one cp.async
 
@@ -32,16 +35,19 @@ def value(template: str, kind: str = "") -> Callable[[Writer, Instruction], None
     """
 
     def emit(w: Writer, ins: Instruction):
-        w.result(ins.operands[0], _filled(w, ins, template, ins.operands[1:]), typed(kind, ins.op[-1]))
+        text = template.format(op=ins.op, **_named(w, ins, ins.operands[1:]))
+        w.result(ins.operands[0], text, typed(kind, ins.op[-1]))
 
     return emit
 
 
 def statement(template: str) -> Callable[[Writer, Instruction], None]:
-    """An emitter of lines in which `a` to `d` are the operands."""
+    """An emitter of lines in which `a` to `d` are the operands and `has[x]` says whether the opcode has a modifier."""
 
     def emit(w: Writer, ins: Instruction):
-        w.out += _filled(w, ins, template, ins.operands).split("\n")
+        has = defaultdict(bool, dict.fromkeys(ins.op, True))
+        text = template.format(index=ins.index, mask=w.mask, has=has, **_named(w, ins, ins.operands))
+        w.out += text.split("\n")
 
     return emit
 
@@ -81,10 +87,8 @@ class _Operand:
         return self.w.value(self.operand, typed(name, self.kind))
 
 
-def _filled(w: Writer, ins: Instruction, template: str, operands) -> str:
-    values = {name: _Operand(w, operand, ins.op[-1]) for name, operand in zip("abcd", operands, strict=False)}
-    has = defaultdict(bool, dict.fromkeys(ins.op, True))  # which modifiers the opcode has
-    return template.format(index=ins.index, mask=w.mask, op=ins.op, has=has, **values)
+def _named(w: Writer, ins: Instruction, operands: tuple) -> dict[str, _Operand]:
+    return {name: _Operand(w, operand, ins.op[-1]) for name, operand in zip("abcd", operands, strict=False)}
 
 
 def _items(operand) -> tuple:
@@ -139,23 +143,31 @@ def load_parameter(w: Writer, ins: Instruction):
     w.result(d, f"g.parameter({place[0]}, {place[1]})", f"b{8 * place[1]}")
 
 
-def access_of(ins: Instruction) -> tuple[str, int, str]:
-    """(space, elements, type) of a load or store."""
-    spaces = [SPACES[modifier] for modifier in ins.op if modifier in SPACES]
-    counts = [int(modifier[1:]) for modifier in ins.op if modifier in ("v2", "v4")]
-    if ins.op[0] == "multimem":
-        spaces = spaces or ["global"]
-    if len(spaces) != 1 or len(counts) > 1 or width_of(ins.op[-1]) * sum(counts) > 128:
+def _elements(ins: Instruction) -> tuple[int, str]:
+    """(elements, type) of a load or store of at most 16 bytes."""
+    count = 2 if "v2" in ins.op else 4 if "v4" in ins.op else 1
+    if width_of(ins.op[-1]) * count > 128:
         raise unsupported(ins)
-    return spaces[0], *(counts or [1]), ins.op[-1]
+    return count, ins.op[-1]
+
+
+def access_bytes(ins: Instruction) -> int:
+    """Bytes per lane of a load or store."""
+    count, kind = _elements(ins)
+    return count * width_of(kind) // 8
+
+
+def _method(ins: Instruction) -> str:
+    """The group's name for the memory of a load or store."""
+    return METHODS[next(SPACES[modifier] for modifier in ins.op if modifier in SPACES)]
 
 
 def load(w: Writer, ins: Instruction):
     d, a = ins.operands[:2]
-    space, count, kind = access_of(ins)
-    size = width_of(kind) // 8
-    address = w.address(a, 64 if space == "global" else 32)
-    text = f"g.load_{space}({ins.index}, {address}, {size * count}, {w.mask})"
+    count, kind = _elements(ins)
+    size, method = width_of(kind) // 8, _method(ins)
+    address = w.address(a, 64 if method == "global" else 32)
+    text = f"g.load_{method}({ins.index}, {address}, {size * count}, {w.mask})"
     if len(_items(d)) != count:
         w.refuse()
     if count == 1:
@@ -167,31 +179,23 @@ def load(w: Writer, ins: Instruction):
 
 
 def _words(w: Writer, ins: Instruction) -> str:
-    """The stored words, second operand of `ins`."""
-    _, count, kind = access_of(ins)
+    """The words that a store stores, its second operand."""
+    count, kind = _elements(ins)
     items = _items(ins.operands[1])
     if len(items) != count:
         w.refuse()
     return f"({', '.join(w.value(item, f'b{width_of(kind)}') for item in items)},)"
 
 
-def _store(w: Writer, ins: Instruction, method: str, bits: int):
-    w.line(f"g.{method}({ins.index}, {w.address(ins.operands[0], bits)}, {_words(w, ins)}, {w.mask})")
-
-
 def store(w: Writer, ins: Instruction):
-    space, _, _ = access_of(ins)
-    _store(w, ins, f"store_{space}", 64 if space == "global" else 32)
-
-
-def store_multicast(w: Writer, ins: Instruction):
-    _store(w, ins, "store_multicast", 64)
+    method = "multicast" if ins.op[0] == "multimem" else _method(ins)
+    address = w.address(ins.operands[0], 32 if method in ("shared", "cluster") else 64)
+    w.line(f"g.store_{method}({ins.index}, {address}, {_words(w, ins)}, {w.mask})")
 
 
 def store_async(w: Writer, ins: Instruction):
     a, _, barrier = ins.operands
-    _, count, kind = access_of(ins)
-    text = f"{w.address(a)}, {w.address(barrier)}, {w.mask}, {width_of(kind) // 8 * count}"
+    text = f"{w.address(a)}, {w.address(barrier)}, {w.mask}, {access_bytes(ins)}"
     w.line(f"g.transfer({ins.index}, {text}, words={_words(w, ins)})")
 
 
@@ -202,20 +206,14 @@ def policy(w: Writer, ins: Instruction):
 # Integers and logic
 
 
-def _shift(w: Writer, ins: Instruction, symbol: str, function: str):
+def shift(w: Writer, ins: Instruction):
     d, a, b = ins.operands
-    kind = ins.op[-1]
+    kind, left = ins.op[-1], ins.op[0] == "shl"
     if isinstance(b, Imm) and 0 <= b.value < width_of(kind):
-        return w.result(d, f"{w.value(a, kind)} {symbol} {w.constant(b.value, dtype_of(kind))}", kind)
-    w.result(d, f"ops.{function}({w.value(a, kind)}, {w.value(b, 'u32')})", kind)
-
-
-def shift_left(w: Writer, ins: Instruction):
-    _shift(w, ins, "<<", "shift_left")
-
-
-def shift_right(w: Writer, ins: Instruction):
-    _shift(w, ins, ">>", "shift_right")
+        text = f"{w.value(a, kind)} {'<<' if left else '>>'} {w.constant(b.value, dtype_of(kind))}"
+    else:
+        text = f"ops.shift_{'left' if left else 'right'}({w.value(a, kind)}, {w.value(b, 'u32')})"
+    w.result(d, text, kind)
 
 
 def compare(w: Writer, ins: Instruction):

@@ -40,6 +40,7 @@ class Flow:
     """A kernel's blocks; `number` gives each register its index, `entry_live` are those read before any write."""
 
     kernel: Kernel
+    rows: list[isa.Row]  #: per instruction
     blocks: list[Block]
     reads: list[list[str]]  #: per instruction, the registers it reads
     writes: list[list[str]]
@@ -50,13 +51,15 @@ class Flow:
 def analyse(kernel: Kernel) -> Flow:
     """The control-flow graph of `kernel`. Raises `UnsupportedInstruction` where an instruction fits no row."""
     code = kernel.instructions
+    rows = [isa.checked(ins, kernel.widths) for ins in code]
     reads, writes = [], []
-    for ins in code:
-        results = int(isa.checked(ins, kernel.widths).result)
-        writes.append([name for operand in ins.operands[:results] for name in registers(operand)])
-        read = [name for operand in ins.operands[results:] for name in registers(operand)]
-        reads.append([*read, ins.guard[0].name] if ins.guard else read)
-    blocks = _blocks(code)
+    for ins, row in zip(code, rows, strict=True):
+        names = [registers(operand) for operand in ins.operands]
+        writes.append(names.pop(0) if row.result else [])
+        reads.append([name for group in names for name in group])
+        if ins.guard:
+            reads[-1].append(ins.guard[0].name)
+    blocks = _blocks(code, rows)
     number: dict[str, int] = {}
     for i in range(len(code)):
         for name in writes[i] + reads[i]:
@@ -64,13 +67,13 @@ def analyse(kernel: Kernel) -> Flow:
     _liveness(code, blocks, reads, writes, number)
     _post_dominators(code, blocks)
     live = blocks[0].live_in if blocks else 0
-    return Flow(kernel, blocks, reads, writes, number, [name for name, n in number.items() if live >> n & 1])
+    return Flow(kernel, rows, blocks, reads, writes, number, [name for name, n in number.items() if live >> n & 1])
 
 
-def _blocks(code) -> list[Block]:
+def _blocks(code, rows) -> list[Block]:
     leaders = {0}
     for ins in code:
-        row = isa.row_of(ins.op)
+        row = rows[ins.index]
         if row.jump:
             leaders.add(ins.index + 1)
             leaders.update(o.index for o in ins.operands if isinstance(o, Target))
@@ -82,7 +85,7 @@ def _blocks(code) -> list[Block]:
     for i, start in enumerate(starts):
         stop = starts[i + 1] if i + 1 < len(starts) else len(code)
         last = code[stop - 1]
-        row = isa.row_of(last.op)
+        row = rows[last.index]
         block = Block(i, start, stop, waits=row.blocks)
         if row.jump:
             block.branch = last
@@ -125,47 +128,22 @@ def _liveness(code, blocks, reads, writes, number):
 
 
 def _post_dominators(code, blocks):
-    # Cooper, Harvey and Kennedy's iteration, on the reversed graph.
-    order, seen = [], set()
-    predecessors = {EXIT: []} | {b.number: [] for b in blocks}
-    for block in blocks:
-        for s in block.successors:
-            predecessors[s].append(block.number)
-    stack = [(EXIT, iter(predecessors[EXIT]))]
-    seen.add(EXIT)
-    while stack:
-        node, rest = stack[-1]
-        for p in rest:
-            if p not in seen:
-                seen.add(p)
-                stack.append((p, iter(predecessors[p])))
-                break
-        else:
-            order.append(node)
-            stack.pop()
-    rank = {node: i for i, node in enumerate(order)}
-    join = {EXIT: EXIT}
-
-    def meet(a, b):
-        while a != b:
-            while rank[a] < rank[b]:
-                a = join[a]
-            while rank[b] < rank[a]:
-                b = join[b]
-        return a
-
-    changed = True
+    # The post-dominators of a block, a bit each: itself and what post-dominates all its successors. They form a chain,
+    # so that those of the next one, the immediate post-dominator, are all but the block itself.
+    exit_bit, everything = 1 << len(blocks), (2 << len(blocks)) - 1
+    above, changed = [everything] * len(blocks) + [exit_bit], True  # the last is EXIT
     while changed:
         changed = False
-        for node in reversed(order[:-1]):
-            new = None
-            for s in blocks[node].successors:
-                if s in join:
-                    new = s if new is None else meet(new, s)
-            if join.get(node) != new:
-                join[node], changed = new, True
+        for block in reversed(blocks):
+            common = everything
+            for successor in block.successors:
+                common &= above[successor]
+            common |= 1 << block.number
+            changed |= common != above[block.number]
+            above[block.number] = common
+    immediate = {bits: number for number, bits in enumerate(above[:-1]) if bits != everything}
     for block in blocks:
-        block.join = join.get(block.number, EXIT)
+        block.join = immediate.get(above[block.number] & ~(1 << block.number), EXIT)
         if block.taken is not None and block.next is not None:
             region, todo = set(), [block.taken, block.next]
             while todo:
@@ -177,5 +155,5 @@ def _post_dominators(code, blocks):
             block.region_waits = any(blocks[n].waits for n in region)
             loops = any(s in region and s <= n for n in region for s in blocks[n].successors)
             block.region_polls = loops and any(
-                isa.polls(ins.op) for n in region for ins in code[blocks[n].start : blocks[n].stop]
+                isa.polls(ins) for n in region for ins in code[blocks[n].start : blocks[n].stop]
             )

@@ -50,7 +50,7 @@ class MmaFusion:
                         mma_operands.setdefault(name, set()).add(ins.index)
         segment, number_of = {}, 0  # shared memory does not change within a segment
         for ins in code:
-            number_of += isa.changes_shared(ins.op)
+            number_of += isa.changes_shared(ins)
             segment[ins.index] = number_of
         for ins in code:
             if ins.op[0] == "ldmatrix" and "trans" not in ins.op and not ins.guard:
@@ -108,7 +108,7 @@ class MmaFusion:
         """Lines that must come before `ins`: the runs that it ends."""
         if not self.runs and not self.tiles:
             return []
-        if isa.changes_shared(ins.op):
+        if isa.changes_shared(ins):
             return self.close_all()
         lines = []
         written = set(self.results[ins.index])

@@ -1,8 +1,8 @@
-"""The instruction set: one row an opcode, in the notation of the PTX ISA, and everything that the other modules ask of it.
+"""The instruction set: one row an opcode, and everything that other modules ask about an instruction.
 
-A key of `ISA` says how the opcode is written: `{...}` may be left out, `(a|b)` is one of them, ` | ` separates whole
-alternatives, and names in capitals are the sets of `WORDS`. A row says which operands it takes (see `OPERANDS`), what
-they become, and what it does to memory and to its warp. An instruction that fits no row is refused by name and line.
+A key of `ISA` is an opcode in the notation of the PTX ISA: `{...}` may be left out, with a star also repeated, `(a|b)`
+is one of them, ` | ` separates whole opcodes, and names in capitals are the sets of `WORDS`. A row says which operands
+it takes, what it becomes, and what it does to memory and to its warp. What fits no row is refused by name and line.
 """
 
 import re
@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
-from . import emitters
-from .emitters import CACHE_HINT, ORDERS, SPACES, nothing, statement, value
+from . import emitters as emit
+from .emitters import CACHE_HINT, ORDERS, SPACES, access_bytes, nothing, statement, value
 from .errors import unsupported
-from .parser import Address, Float, Imm, Instruction, Reg, Special, Target, Vector, width_of
+from .parser import Address, Float, Imm, Instruction, Reg, Special, Target, Vector
 from .writer import Writer
 
 #: What the names in a key stand for.
@@ -39,7 +39,8 @@ WORDS = {
     "UNSIGNED": "lo|ls|hi|hs",
     "UNORDERED": "equ|neu|ltu|leu|gtu|geu|num|nan",
 }
-#: What the letters of `Row.operands` stand for, as patterns of the letters that `_letter` gives to operands.
+LETTERS = {Imm: "i", Float: "f", Special: "s", Address: "a", Target: "t"}  #: also r, p (predicate), m (parameter)
+#: What the words of `Row.operands` stand for, as patterns of operands by their letters.
 OPERANDS = {
     "d": "[r_]",  # a register that is written, or none
     "q": "[p_]",  # a predicate that is written, or none
@@ -88,29 +89,29 @@ ISA = {
     "ret{.uni}": Row("", jump=True),
     "exit": Row("", jump=True),
     # Data movement
-    "mov.TYPE": Row("D v | d V", emitters.move),
+    "mov.TYPE": Row("D v | d V", emit.move),
     "mov.pred": Row("q p", value("{a}")),
     "cvta{.to}.(global|local|const|param|SHARED|shared::cluster).u64": Row("d v", value("{a}")),
-    "cvt.INT8.INT8": Row("d v", emitters.convert_integer),
-    "cvt.(rni|rzi|rmi|rpi).(u32|s32).f32": Row("d v", emitters.round_to_integer),
+    "cvt.INT8.INT8": Row("d v", emit.convert_integer),
+    "cvt.(rni|rzi|rmi|rpi).(u32|s32).f32": Row("d v", emit.round_to_integer),
     "cvt.rn.f32.INT8 | cvt.rn.f32.f64": Row("d v", value("{a}.astype(f4)", "f32")),
     "cvt.f64.f32": Row("d v", value("{a}.astype(f8)", "f64")),
-    "cvt.f32.bf16": Row("d v", emitters.widen_bf16),
+    "cvt.f32.bf16": Row("d v", emit.widen_bf16),
     "cvt.rn.bf16.f32": Row("d v", value("ops.bf16_bits({a:b32}).astype(u2)", "b16")),
     "cvt.rn.bf16x2.f32": Row("d v v", value("ops.bf16x2({a:b32}, {b:b32})", "b32")),
-    "ld.param.TYPE": Row("d m", emitters.load_parameter),
-    "ld{.ORDER|.HINT|.SPACE|.v2|.v4}*.STORED": Row("D a", emitters.load, reads=NAMED, bytes=None),
-    "st{.ORDER|.HINT|.SPACE|.v2|.v4}*.STORED": Row("a V", emitters.store, writes=NAMED, bytes=None),
+    "ld.param.TYPE": Row("d m", emit.load_parameter),
+    "ld{.ORDER|.HINT}*.SPACE{.ORDER|.HINT}*{.v2|.v4}.STORED": Row("D a", emit.load, reads=NAMED, bytes=None),
+    "st{.ORDER|.HINT}*.SPACE{.ORDER|.HINT}*{.v2|.v4}.STORED": Row("a V", emit.store, writes=NAMED, bytes=None),
     "multimem.st.(relaxed|release).SCOPE{.global}.(STORED|HALVES|(v2|v4).(f32|f16x2|bf16x2))": Row(
-        "a V", emitters.store_multicast, writes="global", bytes=None
+        "a V", emit.store, writes="global", bytes=None
     ),
     "st.async{.weak}.shared::cluster.mbarrier::complete_tx::bytes{.v2|.v4}.STORED": Row(
-        "a V a", emitters.store_async, writes="dsmem", bytes=None
+        "a V a", emit.store_async, writes="dsmem", bytes=None
     ),
     "mapa{.shared::cluster}.u32": Row("d v v", value("g.mapa({a}, {b})")),
-    "createpolicy.fractional.EVICT{.EVICT}.b64": Row("d {v}", emitters.policy),
-    "createpolicy.range{.global}.EVICT{.EVICT}.b64": Row("d a v v", emitters.policy),
-    "createpolicy.cvt.L2.b64": Row("d v", emitters.policy),
+    "createpolicy.fractional.EVICT{.EVICT}.b64": Row("d {v}", emit.policy),
+    "createpolicy.range{.global}.EVICT{.EVICT}.b64": Row("d a v v", emit.policy),
+    "createpolicy.cvt.L2.b64": Row("d v", emit.policy),
     # Integers, logic and floats
     "add.INT | add.PACKED | add{.rn}.FLOAT": Row("d v v", value("{a:u} + {b:u}", "u")),
     "sub.INT | sub.PACKED | sub{.rn}.FLOAT": Row("d v v", value("{a:u} - {b:u}", "u")),
@@ -139,8 +140,8 @@ ISA = {
     "xor.pred": Row("q p p", value("{a} ^ {b}")),
     "not.BITS": Row("d v", value("~{a}")),
     "not.pred": Row("q p", value("~{a}")),
-    "shl.BITS": Row("d v v", emitters.shift_left),
-    "shr.(BITS|INT)": Row("d v v", emitters.shift_right),
+    "shl.BITS": Row("d v v", emit.shift),
+    "shr.(BITS|INT)": Row("d v v", emit.shift),
     "shf.(l|r).(wrap|clamp).b32": Row("d v v v", value("ops.funnel_shift({a}, {b}, {c}, {op[1]!r}, {op[2]!r})")),
     "lop3.b32": Row("d v v v i", value("ops.lop3({a}, {b}, {c}, {d:literal})")),
     "prmt.b32": Row("d v v v", value("ops.permute_bytes({a}, {b}, {c})")),
@@ -149,25 +150,25 @@ ISA = {
     "clz.(b32|b64)": Row("d v", value("ops.leading_zeros({a})", "u32")),
     "popc.(b32|b64)": Row("d v", value("np.bitwise_count({a}).astype(u4)", "u32")),
     "brev.(b32|b64)": Row("d v", value("ops.reverse_bits({a})")),
-    "setp.(COMPARE|UNSIGNED).(BITS|INT) | setp.(COMPARE|UNORDERED).FLOAT": Row("q v v", emitters.compare),
+    "setp.(COMPARE|UNSIGNED).(BITS|INT) | setp.(COMPARE|UNORDERED).FLOAT": Row("q v v", emit.compare),
     "setp.(COMPARE|UNSIGNED).(and|or|xor).(BITS|INT) | setp.(COMPARE|UNORDERED).(and|or|xor).FLOAT": Row(
-        "q v v p", emitters.compare
+        "q v v p", emit.compare
     ),
     "selp.TYPE": Row("d v v p", value("where({c:pred}, {a:b}, {b:b})", "b")),
     # Warp level
-    "shfl.sync.(idx|up|down|bfly).b32": Row("d v v v v | dq v v v v", emitters.shuffle),
+    "shfl.sync.(idx|up|down|bfly).b32": Row("d v v v v | dq v v v v", emit.shuffle),
     "vote.sync.(any|all|uni).pred": Row("q p v", value("ops.vote({op[2]!r}, {a}, ops.lane_mask({b:u32}))")),
     "vote.sync.ballot.b32": Row("d p v", value("ops.vote('ballot', {a:pred}, ops.lane_mask({b:u32}))")),
-    "redux.sync.(add|min|max).(u32|s32) | redux.sync.(and|or|xor).b32": Row("d v v", emitters.reduce),
-    "activemask.b32": Row("d", emitters.active_lanes),
-    "elect.sync": Row("dq v | q v", emitters.elect),
-    "ldmatrix.sync.aligned.m8n8.(x1|x2|x4){.trans}.(SHARED).b16": Row(
-        "M a", emitters.load_matrices, reads="shared", bytes=16
+    "redux.sync.(add|min|max).(u32|s32) | redux.sync.(and|or|xor).b32": Row("d v v", emit.reduce),
+    "activemask.b32": Row("d", emit.active_lanes),
+    "elect.sync": Row("dq v | q v", emit.elect),
+    "ldmatrix.sync.aligned.m8n8.(x1|x2|x4){.trans}.SHARED.b16": Row(
+        "M a", emit.load_matrices, reads="shared", bytes=16
     ),
-    "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32": Row("d4 v4 v2 v4", emitters.multiply_matrices),
+    "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32": Row("d4 v4 v2 v4", emit.multiply_matrices),
     # Asynchronous copies
-    "cp.async.(ca|cg).(SHARED).global{.L2::cache_hint}{.AHEAD}": Row(
-        "a a i {v|p}", emitters.copy_async, reads="global", writes="shared"
+    "cp.async.(ca|cg).SHARED.global{.L2::cache_hint}{.AHEAD}": Row(
+        "a a i {v|p}", emit.copy_async, reads="global", writes="shared"
     ),
     "cp.async.commit_group": Row("", statement("g.commit()"), writes="shared"),
     "cp.async.wait_group": Row("i", statement("g.wait_groups({a:literal})"), writes="shared"),
@@ -182,20 +183,18 @@ ISA = {
         writes="shared",
     ),
     # Barriers
-    "mbarrier.init.(SHARED).b64": Row(
-        "a v", statement("g.init_barrier({index}, {a}, {b:u32}, {mask})"), writes="shared"
-    ),
-    "mbarrier.inval.(SHARED).b64": Row("a", statement("g.invalidate_barrier({index}, {a}, {mask})"), writes="shared"),
+    "mbarrier.init.SHARED.b64": Row("a v", statement("g.init_barrier({index}, {a}, {b:u32}, {mask})"), writes="shared"),
+    "mbarrier.inval.SHARED.b64": Row("a", statement("g.invalidate_barrier({index}, {a}, {mask})"), writes="shared"),
     "mbarrier.expect_tx{.relaxed.(cta|cluster)}.(SHARED|shared::cluster).b64": Row(
         "a v", statement("g.expect_bytes({index}, {a}, {b:u32}, {mask}, {has[shared::cluster]})"), writes="shared"
     ),
     "mbarrier.arrive{.release.(cta|cluster)}.(SHARED|shared::cluster).b64": Row(
-        "d a {v}", emitters.arrive, writes="shared"
+        "d a {v}", emit.arrive, writes="shared"
     ),
     "mbarrier.arrive.expect_tx{.release.(cta|cluster)}.(SHARED|shared::cluster).b64": Row(
-        "d a v", emitters.arrive, writes="shared"
+        "d a v", emit.arrive, writes="shared"
     ),
-    "mbarrier.(try_wait|test_wait){.parity}{.acquire.(cta|cluster)}.(SHARED).b64": Row(
+    "mbarrier.(try_wait|test_wait){.parity}{.acquire.(cta|cluster)}.SHARED.b64": Row(
         "P a w {w}", reads="shared", blocks=True
     ),
     "bar.warp.sync": Row("v", statement("g.warp_sync({mask})"), orders=True),
@@ -203,7 +202,7 @@ ISA = {
     "bar.arrive{.aligned} | barrier.arrive{.aligned}": Row(
         "v v", statement("g.bar_arrive({index}, {a:u32}, {b:u32}, {mask})"), orders=True
     ),
-    "barrier.cluster.arrive{.release|.relaxed}{.aligned}": Row("", emitters.cluster_arrive, orders=True),
+    "barrier.cluster.arrive{.release|.relaxed}{.aligned}": Row("", emit.cluster_arrive, orders=True),
     "barrier.cluster.wait{.acquire}{.aligned}": Row("", blocks=True),
     # A fence alone lets nobody go on: that takes the store or the arrival after it, which ends a run of mma.
     "fence.mbarrier_init.release.cluster": Row("", statement("g.fence('init', {mask})")),
@@ -222,90 +221,86 @@ ISA = {
 
 
 def opcodes(form: str) -> re.Pattern:
-    """What the opcodes of a key of `ISA` match."""
+    """What matches the opcodes of a key of `ISA`."""
     text = form.replace(" ", "").replace(".", r"\.").replace("{", "(?:").replace("}*", ")*").replace("}", ")?")
-    return re.compile(re.sub(r"\b(%s)\b" % "|".join(WORDS), lambda word: f"(?:{WORDS[word[0]]})", text))
+    return re.compile(re.sub(rf"\b({'|'.join(WORDS)})\b", lambda word: f"(?:{WORDS[word[0]]})", text))
 
 
-def operands(letters: str) -> re.Pattern:
-    """What the operands of a row match, written with the letters of `_letter`."""
-    text = letters.replace("{", "(?:").replace("}", ")?").replace(" ", "\0")
-    return re.compile(re.sub(r"[a-zA-Z]\d?q?", lambda word: OPERANDS[word[0]], text).replace("\0", ""))
+def operands(words: str) -> re.Pattern:
+    """What matches the letters of a row's operands."""
+    text = words.replace("{", "(?:").replace("}", ")?")
+    return re.compile(re.sub(r"[a-zA-Z]\w*", lambda word: OPERANDS[word[0]], text).replace(" ", ""))
 
 
 @cache
-def _rows() -> dict[str, list[tuple[re.Pattern, Row]]]:
-    """Per first word of an opcode, the rows that may describe it."""
-    rows = {}
+def _candidates() -> dict[str, list[tuple[re.Pattern, Row]]]:
+    """Per first word of an opcode, the rows that may be its."""
+    rows: dict[str, list[tuple[re.Pattern, Row]]] = {}
     for form, row in ISA.items():
-        for head in {alternative.split(".")[0].split("{")[0] for alternative in form.split(" | ")}:
+        for head in {re.split(r"\W", opcode)[0] for opcode in form.split(" | ")}:
             rows.setdefault(head, []).append((opcodes(form), row))
     return rows
 
 
 @cache
-def row_of(op: tuple[str, ...]) -> Row | None:
-    """The row of an opcode, split at the dots; None if it is not executed here."""
-    text = ".".join(op)
-    return next((row for pattern, row in _rows().get(op[0], ()) if pattern.fullmatch(text)), None)
+def _match(op: tuple[str, ...]) -> Row | None:
+    return next((row for pattern, row in _candidates().get(op[0], ()) if pattern.fullmatch(".".join(op))), None)
 
 
-def checked(ins: Instruction, widths: dict[str, int]) -> Row:
-    """The row of an instruction whose operands fit it; raises `UnsupportedInstruction`. `widths`: bits of registers."""
-    row = row_of(ins.op)
-    letters = "".join([_letter(operand, widths) for operand in ins.operands])
-    guarded = ins.guard is not None
-    if (
-        row is None
-        or not _fits(row.operands, letters, CACHE_HINT in ins.op)
-        or guarded
-        and (row.blocks or widths[ins.guard[0].name] != 1)
-    ):
+@cache
+def _fit(words: str, letters: str) -> bool:
+    return operands(words).fullmatch(letters) is not None
+
+
+def row_of(ins: Instruction) -> Row:
+    """The row of an opcode; raises `UnsupportedInstruction`."""
+    row = _match(ins.op)
+    if row is None:
         raise unsupported(ins)
     return row
 
 
-@cache
-def _fits(row_operands: str, letters: str, policy: bool) -> bool:
-    if policy and letters[-1:] != "r":
-        return False
-    return operands(row_operands).fullmatch(letters[:-1] if policy else letters) is not None
+def checked(ins: Instruction, widths: dict[str, int]) -> Row:
+    """The row that opcode, operands and guard fit; raises `UnsupportedInstruction`. `widths`: bits of the registers."""
+    row, letters = row_of(ins), _letters(ins.operands, widths)
+    if CACHE_HINT in ins.op:
+        letters = letters[:-1] if letters[-1:] == "r" else "no policy"
+    if not _fit(row.operands, letters) or ins.guard and (row.blocks or widths.get(ins.guard[0].name) != 1):
+        raise unsupported(ins)
+    return row
 
 
-def _letter(operand, widths) -> str:
-    kind = type(operand)
-    if kind is Reg:
-        return "_" if operand.name == "_" else "p" if widths[operand.name] == 1 else "r"
-    if kind is Vector:
-        return f"({''.join([_letter(item, widths) for item in operand.items])})"
-    if kind is Address:
-        return "m" if type(operand.base) is str else "a"
-    return {Imm: "i", Float: "f", Special: "s", Target: "t"}[kind]
+def _letters(operands: tuple, widths: dict[str, int]) -> str:
+    """What the patterns of `OPERANDS` match."""
+    out = ""
+    for operand in operands:
+        kind = type(operand)
+        if kind is Reg:
+            out += "_" if operand.name == "_" else "p" if widths[operand.name] == 1 else "r"
+        elif kind is Vector:
+            out += f"({_letters(operand.items, widths)})"
+        else:
+            out += "m" if kind is Address and type(operand.base) is str else LETTERS[kind]
+    return out
 
 
-def _memory(memory: str, op: tuple[str, ...]) -> str:
-    if memory != NAMED:
-        return memory
-    space = next(SPACES[modifier] for modifier in op if modifier in SPACES)
-    return "dsmem" if space == "cluster" else space
+def _memory(memory: str, ins: Instruction) -> str:
+    return next(SPACES[modifier] for modifier in ins.op if modifier in SPACES) if memory == NAMED else memory
 
 
-def changes_shared(op: tuple[str, ...]) -> bool:
-    """Whether shared memory may differ after an instruction, or must be read before it: ends a run of mma."""
-    row = row_of(op)
-    return row.blocks or row.orders or _memory(row.writes, op) in ("shared", "dsmem")
+def changes_shared(ins: Instruction) -> bool:
+    """Whether what precedes an instruction may not read shared memory after it: this ends a run of mma."""
+    row = row_of(ins)
+    return row.blocks or row.orders or _memory(row.writes, ins) in ("shared", "dsmem")
 
 
-def polls(op: tuple[str, ...]) -> bool:
-    """Whether an instruction reads what another thread may write meanwhile."""
-    return bool(row_of(op).reads) and not POLLING.isdisjoint(op)
+def polls(ins: Instruction) -> bool:
+    """Whether an instruction reads, without waiting, what another thread may write meanwhile."""
+    row = row_of(ins)
+    return row.reads != "" and not row.blocks and not POLLING.isdisjoint(ins.op)
 
 
 def access(ins: Instruction) -> tuple[str, int]:
-    """(space, bytes per lane) of what an instruction accesses, as a trace tells it: of a copy where it lands, and 0
-    bytes, for they are an operand; of `ldmatrix` the 16 bytes of a matrix row."""
-    row = row_of(ins.op)
-    if row.bytes is None:
-        _, count, kind = emitters.access_of(ins)
-        return _memory(row.writes or row.reads, ins.op), count * width_of(kind) // 8
-    return row.writes or row.reads, row.bytes
+    """(space, bytes per lane) of what an instruction accesses, as a trace tells it; of a copy where it lands."""
+    row = row_of(ins)
+    return _memory(row.writes or row.reads, ins), access_bytes(ins) if row.bytes is None else row.bytes

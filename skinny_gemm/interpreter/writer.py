@@ -3,19 +3,21 @@
 This is all that the emitters see of the code generator (codegen.py), which adds the basic blocks.
 """
 
+from functools import cache
 from typing import NoReturn
 
 import numpy as np
 
 from . import arithmetic as ops
 from .errors import unsupported
-from .parser import Address, Float, Imm, Instruction, Kernel, Reg, Special, width_of
+from .parser import Address, Float, Imm, Instruction, Kernel, Reg, width_of
 
 SPECIALS = {"tid", "ntid", "ctaid", "nctaid", "laneid", "warpid", "nwarpid", "cluster_ctarank", "cluster_nctarank",
             "cluster_ctaid", "cluster_nctaid", "clusterid", "nclusterid"}  # fmt: skip
 CLOCKS = {"globaltimer", "globaltimer_lo", "clock64", "clock"}
 
 
+@cache
 def dtype_of(kind: str) -> str:
     """The NumPy dtype of a PTX type: its bits as unsigned, signed or floating-point numbers."""
     bits = width_of(kind)
@@ -103,30 +105,28 @@ class Writer:
                 return "TRUE" if operand.value else "(~TRUE)"
             return self.register(operand.name)
         bits, dtype = width_of(kind), dtype_of(kind)
-        if isinstance(operand, Imm):
+        if isinstance(operand, Reg):
+            text = self.register(operand.name)
+            if operand.name in self.lazy:
+                text = f"bits({text})"
+            if self.widths[operand.name] != bits:
+                text = f"{text}.astype(u{bits // 8})"
+        elif isinstance(operand, Imm):
             if dtype[0] == "f":
                 self.refuse()
             value = operand.value & (1 << bits) - 1
-            if dtype[0] == "i" and value >> bits - 1:
-                value -= 1 << bits
-            return self.constant(value, dtype)
-        if isinstance(operand, Float):
+            return self.constant(value - (1 << bits) if dtype[0] == "i" and value >> bits - 1 else value, dtype)
+        elif isinstance(operand, Float):
             if operand.bits != bits or kind[0] in "us":
                 self.refuse()
             text = self.constant(operand.pattern, f"u{bits // 8}")
-        elif isinstance(operand, Special):
+        else:
             head, _, axis = operand.name.partition(".")
             if dtype[0] == "f" or head not in CLOCKS | SPECIALS:
                 self.refuse()
             if head in CLOCKS:
                 return f"g.clock({head!r}).astype(u{bits // 8})"
             return f"g.special({head!r}, {axis!r})" + (".astype(u8)" if bits == 64 else "")
-        else:
-            text = self.register(operand.name)
-            if operand.name in self.lazy:
-                text = f"bits({text})"
-            if self.widths[operand.name] != bits:
-                text = f"{text}.astype(u{bits // 8})"
         return text if dtype[0] == "u" else f"{text}.view({dtype})"
 
     def address(self, operand: Address, bits: int = 32) -> str:
