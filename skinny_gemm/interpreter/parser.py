@@ -7,7 +7,7 @@ declarations, labels, guards, and inline-assembly blocks that open a scope and r
 import re
 import struct
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .errors import PtxSyntaxError
 
@@ -97,7 +97,7 @@ _BLOCK_COMMENT = re.compile(r"/\*.*?\*/", re.S)
 _ENTRY = re.compile(r"\.entry\s+([\w$]+)\s*\(([^)]*)\)([^{]*)\{", re.S)
 _PARAM = re.compile(r"\.param\s+\.([a-z]\d+)\b.*?([\w$]+)\s*$", re.S)
 _SHARED = re.compile(
-    r"(?P<extern>\.extern\s+)?\.shared\s+(?:\.align\s+(?P<align>\d+)\s+)?\.(?P<type>\w+)\s+(?P<name>[\w$]+)"
+    r"(?P<extern>\.extern\s+)?\.shared\s+(?:\.align\s+(?P<align>\d+)\s+)?\.(?P<type>[a-z]+\d+)\s+(?P<name>[\w$]+)"
     r"\s*(?:\[(?P<count>\d*)\])?\s*;"
 )
 _LABEL = re.compile(r"\s*([\w$]+)\s*:(?!:)")
@@ -106,6 +106,7 @@ _REG_DECL = re.compile(r"\.reg\s+\.(pred|[a-z]+\d+)\s+(.*)", re.S)
 _REG_RANGE = re.compile(r"([%\w$]+?)<(\d+)>$")
 _OPERAND = re.compile(r"\{[^}]*\}|\[[^\]]*\]|\||[^\s,|]+")
 _PIECE = re.compile(r"[^;{}\n]*(?:\{[^{}\n;]*\}[^;{}\n]*)*;|[{}]|[^;{}\s][^;{}\n]*|\n")
+_FLOAT = re.compile(r"0(?:[fF]([0-9a-fA-F]{8})|[dD][0-9a-fA-F]{16})")
 _SPECIAL = ("%tid", "%ntid", "%ctaid", "%nctaid", "%laneid", "%warpid", "%nwarpid", "%cluster", "%ncluster",
             "%is_explicit", "%smid", "%clock", "%globaltimer")  # fmt: skip
 
@@ -265,7 +266,10 @@ class _Function:
         guard = None
         if piece[0] == "@":
             match = _GUARD.match(piece)
-            guard = self.operand(match.group(2), scope), bool(match.group(1))
+            register = self.operand(match.group(2), scope) if match else None
+            if match is None or not isinstance(register, Reg):
+                raise PtxSyntaxError(f"Line {line}: cannot read the guard of {piece!r}.")
+            guard = register, bool(match.group(1))
             piece = piece[match.end() :]
         opcode, *rest = piece.split(None, 1)
         rest = rest[0] if rest else ""
@@ -283,9 +287,12 @@ class _Function:
         raise PtxSyntaxError(f"Line {self.line}: the label {name!r} is not defined.")
 
     def operands(self, text, scope) -> tuple:
-        out, memo, pair = [], scope.memo, False
+        out: list[Any] = []
+        memo, pair = scope.memo, False
         for token in _OPERAND.findall(text):
             if token == "|":
+                if not out:
+                    raise PtxSyntaxError(f"Line {self.line}: nothing stands in front of the | in {text!r}.")
                 pair = True
                 continue
             operand = memo.get(token)
@@ -314,13 +321,11 @@ class _Function:
     def constant(self, token):
         if token.startswith(_SPECIAL):
             return Special(token[1:])
-        if token[:2] in ("0f", "0F"):
-            return Float(int(token[2:], 16), 32)
-        if token[:2] in ("0d", "0D"):
-            return Float(int(token[2:], 16), 64)
+        if literal := _FLOAT.fullmatch(token):
+            return Float(int(token[2:], 16), 32 if literal[1] else 64)
         base, _, offset = token.partition("+")
         if base in self.symbols:
-            return Imm(self.symbols[base] + int(offset or "0", 0))
+            return Imm(self.symbols[base] + self.integer(offset or "0"))
         if base == "_":
             return Reg("_")
         try:
@@ -328,17 +333,25 @@ class _Function:
         except ValueError:
             pass
         try:
-            return Float(struct.unpack("<q", struct.pack("<d", float(token)))[0], 64)
+            return Float(struct.unpack("<Q", struct.pack("<d", float(token)))[0], 64)
         except ValueError:
             raise PtxSyntaxError(f"Line {self.line}: the operand {token!r} is not declared.") from None
 
+    def integer(self, text: str) -> int:
+        try:
+            return int(text, 0)
+        except ValueError:
+            raise PtxSyntaxError(f"Line {self.line}: {text!r} is no integer.") from None
+
     def address(self, token, scope) -> Address:
         base, sign, offset = token.partition("+")
-        value = int(offset or "0", 0)
+        value = self.integer(offset or "0")
         if not sign and "-" in token[1:]:
             base, _, offset = token.rpartition("-")
-            value = -int(offset, 0)
+            value = -self.integer(offset)
         if any(base == p.name for p in self.parameters):
             return Address(base, value)
         operand = self.operand(base, scope)
+        if not isinstance(operand, Reg | Imm):
+            raise PtxSyntaxError(f"Line {self.line}: {base!r} is no address.")
         return Address(operand, value) if isinstance(operand, Reg) else Address(None, operand.value + value)
