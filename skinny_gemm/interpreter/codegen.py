@@ -53,7 +53,8 @@ class Generator(Writer):
         lazy = {name for ins in code if ins.op[0] == "mma" for name in flow.writes[ins.index]}
         super().__init__(flow.kernel, flow.number, lazy)
         self.flow, self.traced, self.code = flow, traced, code
-        self.masked, self.fusion = False, None
+        self.masked = False
+        self.fusion: MmaFusion | None = None
 
     def compile(self, text: str) -> dict[str, Callable]:
         """The functions that `text` defines."""
