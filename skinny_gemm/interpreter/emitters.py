@@ -14,7 +14,6 @@ from .writer import Writer, dtype_of
 COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "lo": "<", "ls": "<=", "hi": ">",
            "hs": ">=", "equ": "==", "neu": "!=", "ltu": "<", "leu": "<=", "gtu": ">", "geu": ">="}  # fmt: skip
 COMBINE = {"and": "&", "or": "|", "xor": "^"}
-ROUND = {"rni": "rint", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}
 #: Orders and scopes that loads and stores may name: memory is coherent here.
 ORDERS = ("weak", "relaxed", "acquire", "release", "volatile", "nc", "cta", "cluster", "gpu", "sys")
 #: The memory that a modifier names; `dsmem` is the shared memory of the cluster.
@@ -41,7 +40,7 @@ def value(template: str, kind: str = "") -> Callable[[Writer, Instruction], None
     return emit
 
 
-def statement(template: str) -> Callable[[Writer, Instruction], None]:
+def line(template: str) -> Callable[[Writer, Instruction], None]:
     """An emitter of lines in which `a` to `d` are the operands and `has[x]` says whether the opcode has a modifier."""
 
     def emit(w: Writer, ins: Instruction):
@@ -122,17 +121,6 @@ def convert_integer(w: Writer, ins: Instruction):
     d, a = ins.operands
     step = f"{'i' if source[0] == 's' else 'u'}{width_of(to) // 8}"
     w.result(d, f"{w.value(a, source)}.astype({step}).view(u{width_of(to) // 8})", "u" + to[1:])
-
-
-def round_to_integer(w: Writer, ins: Instruction):
-    mode, to, source = ins.op[1:]
-    d, a = ins.operands
-    w.result(d, f"ops.to_integer(np.{ROUND[mode]}({w.value(a, source)}), {dtype_of(to)})", to)
-
-
-def widen_bf16(w: Writer, ins: Instruction):
-    d, a = ins.operands
-    w.result(d, f"{w.value(a, 'b16')}.astype(u4) << {w.constant(16, 'u4')}", "b32")
 
 
 def load_parameter(w: Writer, ins: Instruction):
@@ -238,13 +226,9 @@ def compare(w: Writer, ins: Instruction):
 # Warp level
 
 
-def _converged(w: Writer, ins: Instruction, members: str):
-    w.line(f"g.converged({ins.index}, {members}, {w.mask})")
-
-
 def shuffle(w: Writer, ins: Instruction):
     d, a, b, c, members = ins.operands
-    _converged(w, ins, w.value(members, "u32"))
+    w.line(f"g.converged({ins.index}, {w.value(members, 'u32')}, {w.mask})")
     text = f"ops.shuffle({ins.op[2]!r}, {w.value(a, 'b32')}, {w.value(b, 'u32')}, {w.value(c, 'u32')})"
     if isinstance(d, Reg):
         return w.result(d, text + "[0]", "b32")
@@ -257,7 +241,7 @@ def reduce(w: Writer, ins: Instruction):
     d, a, members = ins.operands
     name, kind = ins.op[2:]
     lanes = w.value(members, "u32")
-    _converged(w, ins, lanes)
+    w.line(f"g.converged({ins.index}, {lanes}, {w.mask})")
     w.result(d, f"ops.reduce_lanes({name!r}, {w.value(a, kind)}, ops.lane_mask({lanes}))", kind)
 
 
@@ -294,7 +278,7 @@ def multiply_matrices(w: Writer, ins: Instruction):
     if w.extends(ins, start):
         w.local.update(w.number[r.name] for r in d.items)
         return
-    _converged(w, ins, w.constant(0xFFFFFFFF, "u4"))
+    w.line(f"g.converged({ins.index}, {w.constant(0xFFFFFFFF, 'u4')}, {w.mask})")
     left, right = (
         f"ops.fragment(({', '.join(w.value(r, 'b32') for r in x.items)},), {rows})" for x, rows in ((a, 16), (b, 8))
     )

@@ -5,6 +5,7 @@ it and come back. Block numbers count in program order; `EXIT` stands for the en
 """
 
 from dataclasses import dataclass, field
+from itertools import chain
 
 from . import isa
 from .parser import Instruction, Kernel, Target, registers
@@ -61,9 +62,9 @@ def analyse(kernel: Kernel) -> Flow:
             reads[-1].append(ins.guard[0].name)
     blocks = _blocks(code, rows)
     number: dict[str, int] = {}
-    for i in range(len(code)):
-        for name in writes[i] + reads[i]:
-            number.setdefault(name, len(number))
+    for name in chain.from_iterable(chain.from_iterable(zip(writes, reads, strict=True))):
+        if name not in number:
+            number[name] = len(number)
     _liveness(code, blocks, reads, writes, number)
     _post_dominators(code, blocks)
     live = blocks[0].live_in if blocks else 0
@@ -103,16 +104,15 @@ def _blocks(code, rows) -> list[Block]:
 
 def _liveness(code, blocks, reads, writes, number):
     uses, defs = [], []
+    bit_of = {name: 1 << n for name, n in number.items()}
     for block in blocks:
         use = define = 0
         for i in range(block.start, block.stop):
-            for name in reads[i]:
-                use |= (1 << number[name]) & ~define
+            # Under a guard the other lanes keep the old value.
+            for name in reads[i] + writes[i] if code[i].guard else reads[i]:
+                use |= bit_of[name] & ~define
             for name in writes[i]:
-                bit = 1 << number[name]
-                if code[i].guard:  # the other lanes keep the old value
-                    use |= bit & ~define
-                define |= bit
+                define |= bit_of[name]
         uses.append(use)
         defs.append(define)
     changed = True

@@ -35,7 +35,8 @@ class MmaFusion:
         self.pieces: dict[str, tuple] = {}  # register -> (ldmatrix index, matrix) it holds now
         self.tiles: dict[tuple, str] = {}  # what has been gathered already -> variable
         self.counter = 0
-        self.reads, self.writes = defaultdict(list), defaultdict(list)  # register -> indices of instructions
+        self.reads: dict[str, list[int]] = defaultdict(list)  # register -> indices of instructions
+        self.writes: dict[str, list[int]] = defaultdict(list)
         code = flow.kernel.instructions[block.start : block.stop]
         mma = [ins for ins in code if ins.op[0] == "mma"]
         self.fused = self._fusable(code, mma) if mma else set()
@@ -51,7 +52,7 @@ class MmaFusion:
                 self.writes[name].append(ins.index)
         fragments = {ins.index: [name for operand in ins.operands[1:3] for name in registers(operand)] for ins in mma}
         guarded = {ins.index for ins in mma if ins.guard}
-        owner = {}  # register -> the ldmatrix that loads it
+        owner: dict[str, int] = {}  # register -> the ldmatrix that loads it
         for ins in code:
             if ins.op[0] != "ldmatrix" or "trans" in ins.op or ins.guard:
                 continue

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from . import emitters as emit
-from .emitters import CACHE_HINT, ORDERS, SPACES, access_bytes, nothing, statement, value
+from .emitters import CACHE_HINT, ORDERS, SPACES, access_bytes, line, nothing, value
 from .errors import unsupported
 from .parser import Address, Float, Imm, Instruction, Reg, Special, Target, Vector
 from .writer import Writer
@@ -93,10 +93,10 @@ ISA = {
     "mov.pred": Row("q p", value("{a}")),
     "cvta{.to}.(global|local|const|param|SHARED|shared::cluster).u64": Row("d v", value("{a}")),
     "cvt.INT8.INT8": Row("d v", emit.convert_integer),
-    "cvt.(rni|rzi|rmi|rpi).(u32|s32).f32": Row("d v", emit.round_to_integer),
+    "cvt.(rni|rzi|rmi|rpi).(u32|s32).f32": Row("d v", value("ops.to_integer({a}, {op[1]!r}, {op[2]!r})", "u32")),
     "cvt.rn.f32.INT8 | cvt.rn.f32.f64": Row("d v", value("{a}.astype(f4)", "f32")),
     "cvt.f64.f32": Row("d v", value("{a}.astype(f8)", "f64")),
-    "cvt.f32.bf16": Row("d v", emit.widen_bf16),
+    "cvt.f32.bf16": Row("d v", value("{a:b16}.astype(u4) << u4(16)", "b32")),
     "cvt.rn.bf16.f32": Row("d v", value("ops.bf16_bits({a:b32}).astype(u2)", "b16")),
     "cvt.rn.bf16x2.f32": Row("d v v", value("ops.bf16x2({a:b32}, {b:b32})", "b32")),
     "ld.param.TYPE": Row("d m", emit.load_parameter),
@@ -170,23 +170,23 @@ ISA = {
     "cp.async.(ca|cg).SHARED.global{.L2::cache_hint}{.AHEAD}": Row(
         "a a i {v|p}", emit.copy_async, reads="global", writes="shared"
     ),
-    "cp.async.commit_group": Row("", statement("g.commit()"), writes="shared"),
-    "cp.async.wait_group": Row("i", statement("g.wait_groups({a:literal})"), writes="shared"),
-    "cp.async.wait_all": Row("", statement("g.commit()\ng.wait_groups(0)"), writes="shared"),
+    "cp.async.commit_group": Row("", line("g.commit()"), writes="shared"),
+    "cp.async.wait_group": Row("i", line("g.wait_groups({a:literal})"), writes="shared"),
+    "cp.async.wait_all": Row("", line("g.commit()\ng.wait_groups(0)"), writes="shared"),
     "cp.async.mbarrier.arrive{.noinc}{.SHARED}.b64": Row(
-        "a", statement("g.arrive_copies({index}, {a}, {has[noinc]}, {mask})"), writes="shared"
+        "a", line("g.arrive_copies({index}, {a}, {has[noinc]}, {mask})"), writes="shared"
     ),
     "cp.async.bulk.(shared::cluster|shared::cta).global.mbarrier::complete_tx::bytes{.L2::cache_hint}": Row(
         "a a v a",
-        statement("g.transfer({index}, {a}, {d}, {mask}, {c:u32}, source={b:u64}, cluster={has[shared::cluster]})"),
+        line("g.transfer({index}, {a}, {d}, {mask}, {c:u32}, source={b:u64}, cluster={has[shared::cluster]})"),
         reads="global",
         writes="shared",
     ),
     # Barriers
-    "mbarrier.init.SHARED.b64": Row("a v", statement("g.init_barrier({index}, {a}, {b:u32}, {mask})"), writes="shared"),
-    "mbarrier.inval.SHARED.b64": Row("a", statement("g.invalidate_barrier({index}, {a}, {mask})"), writes="shared"),
+    "mbarrier.init.SHARED.b64": Row("a v", line("g.init_barrier({index}, {a}, {b:u32}, {mask})"), writes="shared"),
+    "mbarrier.inval.SHARED.b64": Row("a", line("g.invalidate_barrier({index}, {a}, {mask})"), writes="shared"),
     "mbarrier.expect_tx{.relaxed.(cta|cluster)}.(SHARED|shared::cluster).b64": Row(
-        "a v", statement("g.expect_bytes({index}, {a}, {b:u32}, {mask}, {has[shared::cluster]})"), writes="shared"
+        "a v", line("g.expect_bytes({index}, {a}, {b:u32}, {mask}, {has[shared::cluster]})"), writes="shared"
     ),
     "mbarrier.arrive{.release.(cta|cluster)}.(SHARED|shared::cluster).b64": Row(
         "d a {v}", emit.arrive, writes="shared"
@@ -197,22 +197,22 @@ ISA = {
     "mbarrier.(try_wait|test_wait){.parity}{.acquire.(cta|cluster)}.SHARED.b64": Row(
         "P a w {w}", reads="shared", blocks=True
     ),
-    "bar.warp.sync": Row("v", statement("g.warp_sync({mask})"), orders=True),
+    "bar.warp.sync": Row("v", line("g.warp_sync({mask})"), orders=True),
     "bar.sync{.aligned} | barrier.sync{.aligned}": Row("w {w}", blocks=True),
     "bar.arrive{.aligned} | barrier.arrive{.aligned}": Row(
-        "v v", statement("g.bar_arrive({index}, {a:u32}, {b:u32}, {mask})"), orders=True
+        "v v", line("g.bar_arrive({index}, {a:u32}, {b:u32}, {mask})"), orders=True
     ),
     "barrier.cluster.arrive{.release|.relaxed}{.aligned}": Row("", emit.cluster_arrive, orders=True),
     "barrier.cluster.wait{.acquire}{.aligned}": Row("", blocks=True),
     # A fence alone lets nobody go on: that takes the store or the arrival after it, which ends a run of mma.
-    "fence.mbarrier_init.release.cluster": Row("", statement("g.fence('init', {mask})")),
-    "fence.(acq_rel|sc).(cluster|gpu|sys) | fence.cluster.acq_rel": Row("", statement("g.fence('cluster', {mask})")),
+    "fence.mbarrier_init.release.cluster": Row("", line("g.fence('init', {mask})")),
+    "fence.(acq_rel|sc).(cluster|gpu|sys) | fence.cluster.acq_rel": Row("", line("g.fence('cluster', {mask})")),
     # Of one CTA, or between proxies: all see one memory here.
     "fence.(acq_rel|sc).cta | fence.proxy.async{.global|.shared::cta} | membar.(cta|gl|sys)": Row(""),
-    "griddepcontrol.wait": Row("", statement("g.dependency_wait({mask})")),
+    "griddepcontrol.wait": Row("", line("g.dependency_wait({mask})")),
     "griddepcontrol.launch_dependents": Row(""),
     # Time, and what has no effect here
-    "nanosleep.u32": Row("v", statement("g.sleep({a})")),
+    "nanosleep.u32": Row("v", line("g.sleep({a})")),
     "setmaxnreg.(inc|dec).sync.aligned.u32": Row("i"),
     "prefetch{.global|.local}.(L1|L2) | prefetch.global.(L2::evict_last|L2::evict_normal)": Row("a"),
     "prefetch{.const|.param}.tensormap": Row("a | m"),

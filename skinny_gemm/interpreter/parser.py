@@ -55,13 +55,13 @@ class Special(NamedTuple):
 class Target(NamedTuple):
     """A label, by the index of the instruction it marks."""
 
-    index: int
+    index: int  # type: ignore[assignment]
 
 
 class Instruction(NamedTuple):
     """One instruction: `op` is split at the dots, `guard` is `(register, negated)` or None, `line` counts from 1."""
 
-    index: int
+    index: int  # type: ignore[assignment]
     line: int
     text: str
     op: tuple[str, ...]
@@ -148,6 +148,11 @@ def width_of(kind: str) -> int:
     return 1 if kind == "pred" else int(re.sub(r"\D", "", kind))
 
 
+@cache
+def _split(opcode: str) -> tuple[str, ...]:
+    return tuple(opcode.split("."))
+
+
 def registers(operand) -> list[str]:
     """Names of the registers an operand mentions."""
     kind = type(operand)
@@ -174,8 +179,7 @@ class _Function:
         self.body = clean[match.end() : end]
         self.line = clean.count("\n", 0, match.end()) + 1
         self.widths, self.symbols, self.raw = {}, {}, []
-        self.scopes, self.opcodes = 0, {}
-        self.shared_end, self.extern = SHARED_BASE, None
+        self.scopes, self.shared_end, self.extern = 0, SHARED_BASE, None
         self.parameters = tuple(self.read_parameters(match.group(2)))
         for declaration in _SHARED.finditer(header):
             self.declare_shared(declaration)
@@ -273,9 +277,7 @@ class _Function:
             piece = piece[match.end() :]
         opcode, *rest = piece.split(None, 1)
         rest = rest[0] if rest else ""
-        op = self.opcodes.get(opcode)
-        if op is None:
-            op = self.opcodes[opcode] = tuple(opcode.split("."))
+        op = _split(opcode)
         operands = (self.target(rest, scope),) if op[0] == "bra" else self.operands(rest, scope)
         return Instruction(index, line, text, op, guard, operands)
 
