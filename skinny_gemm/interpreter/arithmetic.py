@@ -228,14 +228,10 @@ def vote(mode: str, predicate: ndarray, mask: ndarray) -> ndarray:
     if predicate.shape[2] == 1:
         predicate, mask = (np.broadcast_to(x, (*x.shape[:2], WARP)) for x in (predicate, mask))
     voted = predicate & mask
-    match mode:
-        case "any":
-            return voted.any(axis=2, keepdims=True)
-        case "all":
-            return (predicate | ~mask).all(axis=2, keepdims=True)
-        case "uni":
-            return (predicate | ~mask).all(axis=2, keepdims=True) | ~voted.any(axis=2, keepdims=True)
-    return (voted.astype(U4) << LANES).sum(axis=2, keepdims=True, dtype=U4)
+    if mode == "ballot":
+        return (voted.astype(U4) << LANES).sum(axis=2, keepdims=True, dtype=U4)
+    some, every = voted.any(axis=2, keepdims=True), (predicate | ~mask).all(axis=2, keepdims=True)
+    return {"any": some, "all": every, "uni": every | ~some}[mode]
 
 
 def lane_mask(membermask: ndarray) -> ndarray:

@@ -3,6 +3,7 @@
 A key of `ISA` is an opcode in the notation of the PTX ISA: `{...}` may be left out, with a star also repeated, `(a|b)`
 is one of them, ` | ` separates whole opcodes, and names in capitals are the sets of `WORDS`. A row says which operands
 it takes, what it becomes, and what it does to memory and to its warp. What fits no row is refused by name and line.
+A new opcode is a new row; a function in emitters.py where no template says what it becomes.
 """
 
 import re
@@ -16,23 +17,27 @@ from .errors import unsupported
 from .parser import Address, Float, Imm, Instruction, Reg, Special, Target, Vector
 from .writer import Writer
 
+BITS, INT, FLOAT = "b16|b32|b64", "u16|u32|u64|s16|s32|s64", "f32|f64"
+PREFETCH, EVICT = "L2::64B|L2::128B|L2::256B", "L2::evict_last|L2::evict_normal|L2::evict_first"
 #: What the names in a key stand for.
 WORDS = {
     "SCOPE": "cta|cluster|gpu|sys",
+    "NEAR": "cta|cluster",
     "SHARED": "shared|shared::cta",
-    "BITS": "b16|b32|b64",
-    "INT": "u16|u32|u64|s16|s32|s64",
-    "INT8": "u8|s8|u16|u32|u64|s16|s32|s64",
+    "ANYSHARED": "shared|shared::cta|shared::cluster",
+    "BITS": BITS,
+    "INT": INT,
+    "INT8": f"u8|s8|{INT}",
     "PACKED": "u16x2|s16x2",
-    "FLOAT": "f32|f64",
-    "TYPE": "b16|b32|b64|u16|u32|u64|s16|s32|s64|f32|f64",
-    "STORED": "b8|b16|b32|b64|u8|u16|u32|u64|s8|s16|s32|s64|f32|f64",
+    "FLOAT": FLOAT,
+    "TYPE": f"{BITS}|{INT}|{FLOAT}",
+    "STORED": f"b8|u8|s8|{BITS}|{INT}|{FLOAT}",
     "HALVES": "f16|bf16|f16x2|bf16x2",
-    "WIDENED": "u16|u32|s16|s32",
-    "EVICT": "L2::evict_last|L2::evict_normal|L2::evict_first|L2::evict_unchanged",
-    "AHEAD": "L2::64B|L2::128B|L2::256B",
+    "NARROW": "u16|u32|s16|s32",
+    "PREFETCH": PREFETCH,
+    "EVICT": f"{EVICT}|L2::evict_unchanged",
     "HINT": "L1::evict_normal|L1::evict_unchanged|L1::evict_first|L1::evict_last|L1::no_allocate|"
-    "L2::evict_last|L2::evict_normal|L2::evict_first|L2::64B|L2::128B|L2::256B|" + CACHE_HINT,
+    f"{EVICT}|{PREFETCH}|{CACHE_HINT}",
     "ORDER": "|".join(ORDERS),
     "SPACE": "|".join(SPACES),
     "COMPARE": "eq|ne|lt|le|gt|ge",
@@ -91,7 +96,7 @@ ISA = {
     # Data movement
     "mov.TYPE": Row("D v | d V", emit.move),
     "mov.pred": Row("q p", value("{a}")),
-    "cvta{.to}.(global|local|const|param|SHARED|shared::cluster).u64": Row("d v", value("{a}")),
+    "cvta{.to}.(global|local|const|param|ANYSHARED).u64": Row("d v", value("{a}")),
     "cvt.INT8.INT8": Row("d v", emit.convert_integer),
     "cvt.(rni|rzi|rmi|rpi).(u32|s32).f32": Row("d v", value("ops.to_integer({a}, {op[1]!r}, {op[2]!r})", "u32")),
     "cvt.rn.f32.INT8 | cvt.rn.f32.f64": Row("d v", value("{a}.astype(f4)", "f32")),
@@ -117,9 +122,9 @@ ISA = {
     "sub.INT | sub.PACKED | sub{.rn}.FLOAT": Row("d v v", value("{a:u} - {b:u}", "u")),
     "mul.lo.INT | mul{.rn}.FLOAT": Row("d v v", value("{a:u} * {b:u}", "u")),
     "mul.hi.(u32|s32|u64|s64)": Row("d v v", value("ops.multiply_high({a}, {b})")),
-    "mul.wide.WIDENED": Row("d v v", value("{a:widened} * {b:widened}", "wide")),
+    "mul.wide.NARROW": Row("d v v", value("{a:widened} * {b:widened}", "wide")),
     "mad.lo.INT": Row("d v v v", value("{a:u} * {b:u} + {c:u}", "u")),
-    "mad.wide.WIDENED": Row("d v v v", value("{a:widened} * {b:widened} + {c:wide}", "wide")),
+    "mad.wide.NARROW": Row("d v v v", value("{a:widened} * {b:widened} + {c:wide}", "wide")),
     # The product of two float32 is exact in float64; the sum is then rounded twice, which differs from a true fma only
     # where the float64 sum lies within 2^-53 of a float32 tie.
     "fma.rn.f32": Row("d v v v", value("({a}.astype(f8) * {b}.astype(f8) + {c}.astype(f8)).astype(f4)")),
@@ -167,7 +172,7 @@ ISA = {
     ),
     "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32": Row("d4 v4 v2 v4", emit.multiply_matrices),
     # Asynchronous copies
-    "cp.async.(ca|cg).SHARED.global{.L2::cache_hint}{.AHEAD}": Row(
+    "cp.async.(ca|cg).SHARED.global{.L2::cache_hint}{.PREFETCH}": Row(
         "a a i {v|p}", emit.copy_async, reads="global", writes="shared"
     ),
     "cp.async.commit_group": Row("", line("g.commit()"), writes="shared"),
@@ -176,7 +181,7 @@ ISA = {
     "cp.async.mbarrier.arrive{.noinc}{.SHARED}.b64": Row(
         "a", line("g.arrive_copies({index}, {a}, {has[noinc]}, {mask})"), writes="shared"
     ),
-    "cp.async.bulk.(shared::cluster|shared::cta).global.mbarrier::complete_tx::bytes{.L2::cache_hint}": Row(
+    "cp.async.bulk.(shared::cta|shared::cluster).global.mbarrier::complete_tx::bytes{.L2::cache_hint}": Row(
         "a a v a",
         line("g.transfer({index}, {a}, {d}, {mask}, {c:u32}, source={b:u64}, cluster={has[shared::cluster]})"),
         reads="global",
@@ -185,18 +190,12 @@ ISA = {
     # Barriers
     "mbarrier.init.SHARED.b64": Row("a v", line("g.init_barrier({index}, {a}, {b:u32}, {mask})"), writes="shared"),
     "mbarrier.inval.SHARED.b64": Row("a", line("g.invalidate_barrier({index}, {a}, {mask})"), writes="shared"),
-    "mbarrier.expect_tx{.relaxed.(cta|cluster)}.(SHARED|shared::cluster).b64": Row(
+    "mbarrier.expect_tx{.relaxed.NEAR}.ANYSHARED.b64": Row(
         "a v", line("g.expect_bytes({index}, {a}, {b:u32}, {mask}, {has[shared::cluster]})"), writes="shared"
     ),
-    "mbarrier.arrive{.release.(cta|cluster)}.(SHARED|shared::cluster).b64": Row(
-        "d a {v}", emit.arrive, writes="shared"
-    ),
-    "mbarrier.arrive.expect_tx{.release.(cta|cluster)}.(SHARED|shared::cluster).b64": Row(
-        "d a v", emit.arrive, writes="shared"
-    ),
-    "mbarrier.(try_wait|test_wait){.parity}{.acquire.(cta|cluster)}.SHARED.b64": Row(
-        "P a w {w}", reads="shared", blocks=True
-    ),
+    "mbarrier.arrive{.release.NEAR}.ANYSHARED.b64": Row("d a {v}", emit.arrive, writes="shared"),
+    "mbarrier.arrive.expect_tx{.release.NEAR}.ANYSHARED.b64": Row("d a v", emit.arrive, writes="shared"),
+    "mbarrier.(try_wait|test_wait){.parity}{.acquire.NEAR}.SHARED.b64": Row("P a w {w}", reads="shared", blocks=True),
     "bar.warp.sync": Row("v", line("g.warp_sync({mask})"), orders=True),
     "bar.sync{.aligned} | barrier.sync{.aligned}": Row("w {w}", blocks=True),
     "bar.arrive{.aligned} | barrier.arrive{.aligned}": Row(
@@ -220,12 +219,14 @@ ISA = {
 }
 
 
+@cache
 def opcodes(form: str) -> re.Pattern:
     """What matches the opcodes of a key of `ISA`."""
     text = form.replace(" ", "").replace(".", r"\.").replace("{", "(?:").replace("}*", ")*").replace("}", ")?")
     return re.compile(re.sub(rf"\b({'|'.join(WORDS)})\b", lambda word: f"(?:{WORDS[word[0]]})", text))
 
 
+@cache
 def operands(words: str) -> re.Pattern:
     """What matches the letters of a row's operands."""
     text = words.replace("{", "(?:").replace("}", ")?")
@@ -233,23 +234,9 @@ def operands(words: str) -> re.Pattern:
 
 
 @cache
-def _candidates() -> dict[str, list[tuple[re.Pattern, Row]]]:
-    """Per first word of an opcode, the rows that may be its."""
-    rows: dict[str, list[tuple[re.Pattern, Row]]] = {}
-    for form, row in ISA.items():
-        for head in {re.split(r"\W", opcode)[0] for opcode in form.split(" | ")}:
-            rows.setdefault(head, []).append((opcodes(form), row))
-    return rows
-
-
-@cache
 def _match(op: tuple[str, ...]) -> Row | None:
-    return next((row for pattern, row in _candidates().get(op[0], ()) if pattern.fullmatch(".".join(op))), None)
-
-
-@cache
-def _fit(words: str, letters: str) -> bool:
-    return operands(words).fullmatch(letters) is not None
+    likely = (form for form in ISA if op[0] in form)  # few patterns are ever compiled
+    return next((ISA[form] for form in likely if opcodes(form).fullmatch(".".join(op))), None)
 
 
 def row_of(ins: Instruction) -> Row:
@@ -262,10 +249,10 @@ def row_of(ins: Instruction) -> Row:
 
 def checked(ins: Instruction, widths: dict[str, int]) -> Row:
     """The row that opcode, operands and guard fit; raises `UnsupportedInstruction`. `widths`: bits of the registers."""
-    row, letters = row_of(ins), _letters(ins.operands, widths)
-    if CACHE_HINT in ins.op:
-        letters = letters[:-1] if letters[-1:] == "r" else "no policy"
-    if not _fit(row.operands, letters) or ins.guard and (row.blocks or widths.get(ins.guard[0].name) != 1):
+    row = row_of(ins)
+    words = f"({row.operands}) w" if CACHE_HINT in ins.op else row.operands
+    guarded_well = not ins.guard or (not row.blocks and widths.get(ins.guard[0].name) == 1)
+    if not guarded_well or not operands(words).fullmatch(_letters(ins.operands, widths)):
         raise unsupported(ins)
     return row
 

@@ -67,24 +67,19 @@ class Writer:
 
     def constant(self, value: int, dtype: str) -> str:
         """The name of an integer as a value that all share."""
-        key = (value, dtype)
+        key = value, dtype
         if key not in self.constants:
-            array = np.array([[[value]]], dtype=np.dtype(dtype))
-            array.setflags(write=False)
-            self.constants[key] = self.bind(array)
+            self.constants[key] = self.intern(np.array([[[value]]], dtype))
         return self.constants[key]
 
     def intern(self, array: np.ndarray) -> str:
         """The name of an array of the generated code; equal arrays share it."""
-        key = array.shape, array.tobytes()
+        key = array.shape, array.dtype.str, array.tobytes()
         if key not in self.constants:
-            self.constants[key] = self.bind(array)
+            array.setflags(write=False)
+            name = self.constants[key] = f"K{len(self.names)}"
+            self.names[name] = array
         return self.constants[key]
-
-    def bind(self, array: np.ndarray) -> str:
-        name = f"K{len(self.names)}"
-        self.names[name] = array
-        return name
 
     def register(self, name: str) -> str:
         """The local variable of a register that is read."""
