@@ -39,7 +39,7 @@ TEXT = {
     "t": "L",
 }
 FORMS = sorted(isa.ISA)
-few = settings(max_examples=6, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+few = settings(max_examples=4, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
 
 def written(op: str, letters: str, guard: str = "") -> str:
@@ -82,7 +82,7 @@ def test_an_opcode_has_one_row(form, data):
 def test_a_row_is_what_its_emitter_does(form):
     row, accepted = isa.ISA[form], []
 
-    @settings(few, max_examples=25)
+    @settings(few, max_examples=15)
     @given(data=st.data())
     def run(data):
         op, letters = drawn(form, data)
@@ -161,7 +161,7 @@ def test_what_does_not_fit_its_row_is_refused_by_opcode_and_line(form, data):
             assert_refused(written(op, wrong), op)
 
 
-@settings(few, max_examples=300)
+@settings(few, max_examples=200)
 @given(form=st.sampled_from(FORMS), letters=st.text("rp_ifsamt", max_size=5), data=st.data())
 def test_any_operands_become_code_or_a_refusal(form, letters, data):
     op = data.draw(st.from_regex(isa.opcodes(form), fullmatch=True))
@@ -172,7 +172,7 @@ def test_any_operands_become_code_or_a_refusal(form, letters, data):
         pass
 
 
-@settings(few, max_examples=300)
+@settings(few, max_examples=200)
 @given(
     text=st.text("%r1p_[]{}()+-|,.@!:0fxLab \n", max_size=30),
     op=st.sampled_from(["", "mov.b32 ", "bra ", "ret ", "@%p1 "]),
