@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from . import ops
+from . import arithmetic as ops
 from .errors import MemoryAccessError
 from .memory import DTYPES
 from .parser import SHARED_BASE

@@ -5,7 +5,8 @@ A group is a full product of some CTAs and some of their warps.
 
 import numpy as np
 
-from . import ops, transfers
+from . import arithmetic as ops
+from . import transfers
 from .clusters import OFFSET
 from .copies import Batch, Copy, land
 from .errors import BarrierError, ClusterError, DependencyError, DivergenceError, MemoryAccessError, ReadOnlyError

@@ -8,7 +8,7 @@ from functools import cache
 
 import numpy as np
 
-from . import ops
+from . import arithmetic as ops
 from .barriers import ClusterBarrier, MBarrier, NamedBarrier
 from .clusters import Clusters
 from .errors import BarrierError, DeadlockError, DivergenceError

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from . import ops
+from . import arithmetic as ops
 from .clusters import FAR, NEGATIVE, OFFSET, RANK_SHIFT
 from .errors import BarrierError, MemoryAccessError, PoisonError
 from .memory import SPACING

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..layouts import banks
 from .clusters import OFFSET, RANK_SHIFT
-from .opcodes import width_of
+from .isa import access
 from .parser import SHARED_BASE
 
 SECTOR = 32  #: bytes of global memory that move as one
@@ -90,7 +90,7 @@ class Trace:
 
         columns, events = {name: [] for name in COLUMNS}, self.events
         for time, (event, ins, ctas, grid, cluster, warps, mask, addresses, source, size, state) in enumerate(events):
-            space, fixed = _access(ins)
+            space, fixed = access(ins)
             for r, cta in enumerate(ctas):
                 x, y, z = (int(c) for c in cta)
                 for w, warp in enumerate(warps):
@@ -128,20 +128,6 @@ def _pick(array, rows, warps):
 def _lanes(array, row, warp):
     lanes = array[row if array.shape[0] > 1 else 0, warp if array.shape[1] > 1 else 0]
     return np.broadcast_to(lanes, (32,))
-
-
-def _access(ins):
-    """(space, bytes per lane) of a memory instruction; for `ldmatrix` the 16 bytes of a matrix row."""
-    head, op = ins.op[0], ins.op
-    if head == "ldmatrix":
-        return "shared", 16
-    if head == "cp":
-        return "shared", 0  # the bytes are an operand
-    if head in ("ld", "st", "multimem") and "param" not in op:
-        vector = next((int(m[1:]) for m in op if m[0] == "v" and m[1:].isdigit()), 1)
-        space = "dsmem" if "shared::cluster" in op else "shared" if {"shared", "shared::cta"} & {*op} else "global"
-        return space, vector * width_of(op[-1]) // 8
-    return ("shared" if "mbarrier" in op else ""), 0
 
 
 def shared_accesses(table):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from . import ops
+from . import arithmetic as ops
 from .errors import BarrierError, MemoryAccessError
 from .parser import SHARED_BASE
 from .place import SHIFT, Place
