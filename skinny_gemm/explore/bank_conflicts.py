@@ -16,7 +16,7 @@ def conflicts(tactic: Tactic, problem: GemmProblem):
 
     ValueError, in words, if `tactic` cannot run `problem` on an H200.
     """
-    from ..interpreter.trace import shared_accesses
+    from ..interpreter import shared_accesses
 
     tactic.check(problem, GPU)
     table = traced(tactic, problem, "in_order", OPCODES).table

@@ -39,7 +39,7 @@ def traced(
     tactic: Tactic, problem: GemmProblem, schedule: str = "in_order", opcodes: tuple[str, ...] | None = None
 ) -> ClusterRun:
     """Compiles and runs `tactic`, legal for `problem`, on random operands; records `opcodes` (None: all)."""
-    from ..interpreter.trace import Trace
+    from ..interpreter import Trace
     from ..runtime import compile_kernel
 
     compiled = compile_kernel(tactic, problem, GPU.arch)

@@ -78,7 +78,7 @@ def run(
         run_on_host_arrays(compiled, arguments)
         return Run(compiled, out, reference, results, time.perf_counter() - begin, backend)
     from .. import interpreter
-    from ..interpreter.trace import Trace
+    from ..interpreter import Trace
 
     trace = Trace(opcodes=tuple(opcodes), ctas=[0]) if opcodes else None
     result = interpreter.run(compiled, arguments, schedule, trace, progress=progress)

@@ -97,7 +97,7 @@ def _weight_stationary(tactic: WsGemmTactic, problem: GemmProblem) -> pd.DataFra
 
 
 def traced(accesses: pd.DataFrame, regions) -> pd.DataFrame:
-    """The same from `accesses`, a table of `interpreter.trace.shared_accesses`; `regions` as in a footprint."""
+    """The same from `accesses`, a table of `interpreter.shared_accesses`; `regions` as in a footprint."""
     first = np.array([addresses.min() for addresses in accesses.addresses])
     names = np.full(len(accesses), "", dtype=object)
     for name, offset, size in regions:

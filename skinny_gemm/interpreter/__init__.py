@@ -36,12 +36,11 @@ from .errors import (
     UnsupportedInstruction,
 )
 from .launch import Multicast, Result, run
+from .observers.trace import Trace, shared_accesses
 from .schedules import Adversarial, InOrder, adversarial, in_order
-from .trace import Trace, bytes_by_space, dsmem_traffic, global_accesses, shared_accesses, timeline
 
 __all__ = [
     "Adversarial", "BarrierError", "ClusterError", "DeadlockError", "DependencyError", "DivergenceError", "InOrder",
     "InterpreterError", "MemoryAccessError", "Multicast", "PoisonError", "PtxSyntaxError", "RaceError", "ReadOnlyError",
-    "Result", "Trace", "UnsupportedInstruction", "adversarial", "bytes_by_space", "dsmem_traffic", "global_accesses",
-    "in_order", "run", "shared_accesses", "timeline",
+    "Result", "Trace", "UnsupportedInstruction", "adversarial", "in_order", "run", "shared_accesses",
 ]  # fmt: skip

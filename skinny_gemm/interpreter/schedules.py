@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..checks import check_integer
+
 
 @dataclass(frozen=True)
 class InOrder:
@@ -72,8 +74,8 @@ class _Adversary:
 
     def partition(self, rows, warps):
         count = min(self.subsets, rows)
-        cuts = np.sort(self.random.choice(np.arange(1, rows), count - 1, replace=False)) if count > 1 else []
-        edges = [0, *(int(c) for c in cuts), rows]
+        cuts = sorted(self.random.choice(np.arange(1, rows), count - 1, replace=False).tolist()) if count > 1 else []
+        edges = [0, *cuts, rows]
         return [(slice(a, b), np.array([w])) for a, b in zip(edges, edges[1:], strict=False) for w in range(warps)]
 
     def choose(self, ready, flying):
@@ -104,9 +106,7 @@ def in_order() -> InOrder:
 
 def adversarial(seed: int, subsets: int = 2) -> Adversarial:
     """A random schedule; a correct kernel gives the same bits under every seed."""
-    if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or seed < 0:
-        raise ValueError(f"seed {seed!r} must be a non-negative integer.")
-    return Adversarial(int(seed), subsets)
+    return Adversarial(check_integer("seed", seed, 0), subsets)
 
 
 def named(schedule) -> InOrder | Adversarial:

@@ -6,7 +6,9 @@ multicast range has addresses of its own, and a store there reaches each of its 
 """
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +19,7 @@ SPACING = 40  #: log2 of the distance between two buffers
 DTYPES = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.complex128}
 
 
-def as_bytes(value, name: str) -> np.ndarray:
+def as_bytes(value: Any, name: str) -> np.ndarray:
     """The memory of a packed NumPy array or CPU torch tensor as a flat uint8 array, without a copy."""
     if hasattr(value, "data_ptr"):
         torch = sys.modules["torch"]
@@ -42,21 +44,21 @@ class Buffer:
     base: int
     writable: bool
     written: np.ndarray | None = None
-    members: tuple["Buffer", ...] = ()  #: of a multicast address range: the buffers that a store reaches
+    members: Sequence["Buffer"] = ()  #: of a multicast address range: the buffers that a store reaches
     views: dict = field(default_factory=dict)
 
     @property
     def end(self) -> int:
         return self.base + self.bytes.size
 
-    def view(self, width: int, array=None):
+    def view(self, width: int, array: np.ndarray | None = None) -> tuple[np.ndarray, int]:
         """(`width`-byte elements of the buffer, address of the first): starts at the first aligned byte."""
         skip = -self.base % width
         array = self.bytes if array is None else array
         count = max(array.size - skip, 0) // width
         return array[skip : skip + count * width].view(DTYPES[width]), self.base + skip
 
-    def cached_view(self, width: int):
+    def cached_view(self, width: int) -> tuple[np.ndarray, int]:
         if width not in self.views:
             self.views[width] = self.view(width)
         return self.views[width]
@@ -76,7 +78,7 @@ class GlobalMemory:
         self.buffers.append(Buffer(name, array, base, writable, written))
         return self.buffers[-1]
 
-    def add_multicast(self, name: str, members: tuple[Buffer, ...]) -> Buffer:
+    def add_multicast(self, name: str, members: Sequence[Buffer]) -> Buffer:
         """Registers an address range that stands for several buffers of one size and alignment."""
         base = (len(self.buffers) + 1 << SPACING) + (members[0].base & 15)
         self.buffers.append(Buffer(name, members[0].bytes, base, True, members=members))
@@ -102,10 +104,10 @@ class GlobalMemory:
             return f"{distance} bytes before {buffer.name} ({buffer.bytes.size} bytes)"
         return f"{distance} bytes past the end of {buffer.name} ({buffer.bytes.size} bytes)"
 
-    def fault(self, addresses: np.ndarray, width: int):
+    def fault(self, addresses: np.ndarray, width: int) -> tuple[int, int, str] | None:
         """(flat index, address, phrase) of the first address that is misaligned or outside every buffer, or None."""
         flat = addresses.reshape(-1)
-        for i in np.flatnonzero(self.bad(flat, width)):
+        for i in np.flatnonzero(self.bad(flat, width)).tolist():
             address = int(flat[i])
             if address % width:
                 return i, address, f"not aligned to {width} bytes"
@@ -140,14 +142,14 @@ class GlobalMemory:
             return view.take((addresses - np.uint64(base)) // np.uint64(width), mode="clip")
         if self.fault(addresses, width) is not None:
             raise MemoryAccessError
-        out = np.empty(addresses.shape, DTYPES[width])
+        out: np.ndarray = np.empty(addresses.shape, DTYPES[width])
         owner = addresses >> np.uint64(SPACING)
         for i in np.unique(owner):
             mask = owner == i
             out[mask] = self.load(addresses[mask], width)
         return out
 
-    def store(self, addresses: np.ndarray, data: np.ndarray, width: int):
+    def store(self, addresses: np.ndarray, data: np.ndarray, width: int) -> None:
         """Stores flat `data` at flat uint64 `addresses`. Raises `MemoryAccessError` or `ReadOnlyError`, bare."""
         buffer = self.find(addresses, width)
         if buffer is None:
@@ -166,7 +168,7 @@ class GlobalMemory:
         marks = buffer.view(width, buffer.written)[0]
         marks[index] = np.full(width, 0xFF, np.uint8).view(DTYPES[width])
 
-    def store_multicast(self, addresses: np.ndarray, data: np.ndarray, width: int):
+    def store_multicast(self, addresses: np.ndarray, data: np.ndarray, width: int) -> None:
         """Stores flat `data` at flat multicast `addresses`, in every member. Raises `MemoryAccessError` or
         `ReadOnlyError`: bare, or with a phrase where an address is not a multicast one."""
         for owner in np.unique(addresses >> np.uint64(SPACING)):
