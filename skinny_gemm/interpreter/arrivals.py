@@ -1,20 +1,14 @@
-"""What a group does at barriers without waiting: initialises them, arrives, expects bytes, fences; see also `waits`."""
-
-from typing import TYPE_CHECKING
+"""What a place does at barriers without waiting: initialises them, arrives, expects bytes, fences; see also `waits`."""
 
 import numpy as np
 
 from ..layouts import WARP
+from . import ops
 from .barriers import Count, MBarrier, NamedBarrier, Rows
 from .errors import BarrierError
-from .matrices import converged
 from .parser import SHARED_BASE
-from .place import Array, Mask, Place, active
+from .place import Array, Mask, Place, active, converged
 from .shared_memory import cluster_addresses, elements
-
-if TYPE_CHECKING:
-    from .group import Group
-
 
 # mbarriers
 
@@ -76,71 +70,71 @@ def change(place: Place, index: int, barrier: MBarrier, event: str, rows: Rows, 
     place.events.completed(barrier, rows, opened)
 
 
-def init(group: "Group", index: int, addresses: Array, count: Array, mask: Mask) -> None:
+def init(place: Place, index: int, addresses: Array, count: Array, mask: Mask) -> None:
     """`mbarrier.init`."""
-    group.machine.changed()
+    place.machine.changed()
     lanes = active(mask, addresses)
     if lanes is None:
         return
-    elements(group, index, lanes, 8)
-    group.events.decides(group, index, count, "the arrival count")
+    elements(place, index, lanes, 8)
+    place.events.decides(place, index, count, "the arrival count")
     if count.size > 1:
-        raise BarrierError(f"Lanes initialise an mbarrier with different counts: {group.place_of(index, mask)}.")
+        raise BarrierError(f"Lanes initialise an mbarrier with different counts: {place.place_of(index, mask)}.")
     expected = int(count[0, 0, 0])
     if not 1 <= expected < 1 << 20:
-        raise BarrierError(f"An mbarrier cannot expect {expected} arrivals (1 to 1048575): {group.place_of(index)}.")
-    for barrier, rows, _ in barriers(group, index, addresses, mask, create=True):
+        raise BarrierError(f"An mbarrier cannot expect {expected} arrivals (1 to 1048575): {place.place_of(index)}.")
+    for barrier, rows, _ in barriers(place, index, addresses, mask, create=True):
         if (barrier.expected[rows] > 0).any():
             raise BarrierError(f"The mbarrier at shared address {barrier.address - SHARED_BASE} is initialised "
-                               f"again without mbarrier.inval: {group.place_of(index, mask)}.")  # fmt: skip
+                               f"again without mbarrier.inval: {place.place_of(index, mask)}.")  # fmt: skip
         barrier.init(rows, expected)
-    group.events.initialised(group, index, addresses, mask)
+    place.events.initialised(place, index, addresses, mask)
 
 
-def invalidate(group: "Group", index: int, addresses: Array, mask: Mask) -> None:
+def invalidate(place: Place, index: int, addresses: Array, mask: Mask) -> None:
     """`mbarrier.inval`."""
     if active(mask, addresses) is None:
         return
-    for barrier, rows, _ in barriers(group, index, addresses, mask):
+    for barrier, rows, _ in barriers(place, index, addresses, mask):
         barrier.expected[rows] = 0
-    group.events.access(group, index, addresses, 8, mask, True)
+    place.events.access(place, index, addresses, 8, mask, True)
 
 
 def arrive(
-    group: "Group", index: int, addresses: Array, count: Array, mask: Mask, scope: str = "cta", cluster: bool = False
+    place: Place, index: int, addresses: Array, count: Array, mask: Mask, scope: str = "cta", cluster: bool = False
 ) -> Array:
     """`mbarrier.arrive`, once or `count` times per active lane; the state is the phase before (CTAs, 1, 1) as uint64.
 
     `cluster`: the addresses are shared::cluster ones. `scope` is that of the release.
     """
-    group.machine.changed()
+    place.machine.changed()
     none = count == 0 if mask is None else (count == 0) & mask
     if none.any():
-        raise BarrierError(f"An arrival counts at least 1, not 0: {group.place_of(index, none)}.")
-    state, found = None, barriers(group, index, addresses, mask, _number(count), cluster=cluster)
-    _use(group, index, addresses, mask, cluster)
+        raise BarrierError(f"An arrival counts at least 1, not 0: {place.place_of(index, none)}.")
+    state, found = None, barriers(place, index, addresses, mask, _number(count), cluster=cluster)
+    _use(place, index, addresses, mask, cluster)
     for barrier, rows, total in found:
         state = barrier.phase[rows].astype(np.uint64)[:, None, None]
-        group.events.arrives(group, barrier, mask, addresses, scope)
-        change(group, index, barrier, "arrive", rows, total)
-    return state if state is not None and len(state) == len(group.rows) else np.zeros((1, 1, 1), np.uint64)
+        place.events.arrives(place, barrier, mask, addresses, scope)
+        change(place, index, barrier, "arrive", rows, total)
+    return state if state is not None and len(state) == len(place.rows) else np.zeros((1, 1, 1), np.uint64)
 
 
-def expect_bytes(group: "Group", index: int, addresses: Array, count: Array, mask: Mask, cluster: bool = False) -> None:
+def expect_bytes(place: Place, index: int, addresses: Array, count: Array, mask: Mask, cluster: bool = False) -> None:
     """`mbarrier.expect_tx`."""
-    group.machine.changed()
-    group.events.decides(group, index, count, "the byte count", mask)
-    for barrier, rows, total in barriers(group, index, addresses, mask, _number(count), cluster=cluster):
-        change(group, index, barrier, "expect", rows, total)
-    _use(group, index, addresses, mask, cluster)
+    place.machine.changed()
+    place.events.decides(place, index, count, "the byte count", mask)
+    for barrier, rows, total in barriers(place, index, addresses, mask, _number(count), cluster=cluster):
+        change(place, index, barrier, "expect", rows, total)
+    _use(place, index, addresses, mask, cluster)
 
 
-def _use(group: "Group", index: int, addresses: Array, mask: Mask, cluster: bool) -> None:
+def _use(place: Place, index: int, addresses: Array, mask: Mask, cluster: bool) -> None:
     """Reports that the words of an mbarrier are read."""
     lanes = active(mask, addresses)
     if lanes is not None:
-        rows, offsets = cluster_addresses(group, index, lanes, 8, mask) if cluster else (None, addresses)
-        group.events.access(group, index, offsets, 8, mask, False, rows)
+        rows, offsets = cluster_addresses(place, index, lanes, 8, mask) if cluster else (None, addresses)
+        place.events.access(place, index, offsets, 8, mask, False, rows)
 
 
 def _number(count: Array) -> Count:
@@ -151,37 +145,47 @@ def _number(count: Array) -> Count:
 # Other barriers
 
 
-def join(group: "Group", barrier: NamedBarrier, count: int, mask: Mask = None) -> None:
-    """All warps of the group arrive at a named barrier."""
-    group.events.arrives(group, barrier, mask)
-    opened = barrier.arrive(group.slice, WARP * len(group.warps), count)
-    group.events.completed(barrier, group.slice, opened)
+def join(place: Place, barrier: NamedBarrier, count: int, mask: Mask = None) -> None:
+    """All warps of the place arrive at a named barrier."""
+    place.events.arrives(place, barrier, mask)
+    opened = barrier.arrive(place.slice, WARP * len(place.warps), count)
+    place.events.completed(barrier, place.slice, opened)
 
 
-def bar_arrive(group: "Group", index: int, number: Array, count: Array, mask: Mask) -> None:
+def bar_arrive(place: Place, index: int, number: Array, count: Array, mask: Mask) -> None:
     """`bar.arrive`."""
-    group.machine.changed()
-    join(group, group.machine.named_barrier(int(number[0, 0, 0])), int(count[0, 0, 0]), mask)
+    place.machine.changed()
+    join(place, place.machine.named_barrier(int(number[0, 0, 0])), int(count[0, 0, 0]), mask)
 
 
-def cluster_arrive(group: "Group", index: int, release: bool, aligned: bool, mask: Mask) -> None:
+def cluster_arrive(place: Place, index: int, release: bool, aligned: bool, mask: Mask) -> None:
     """`barrier.cluster.arrive`."""
     if aligned:
-        converged(group, index, None, mask)
+        converged(place, index, None, mask)
     try:
-        opened = group.machine.cluster_barrier.arrive(group.rows, group.warps, group.full(mask))
+        opened = place.machine.cluster_barrier.arrive(place.rows, place.warps, place.full(mask))
     except BarrierError as error:
-        raise BarrierError(f"{error}: {group.place_of(index, mask)}.") from None
-    group.events.cluster_arrives(group, mask, release)
-    group.events.cluster_completed(opened)
-    group.machine.changed()
+        raise BarrierError(f"{error}: {place.place_of(index, mask)}.") from None
+    place.events.cluster_arrives(place, mask, release)
+    place.events.cluster_completed(opened)
+    place.machine.changed()
 
 
-def warp_sync(group: "Group", mask: Mask) -> None:
+def warp_sync(place: Place, mask: Mask) -> None:
     """`bar.warp.sync`: lanes run in step anyway, but only this orders what they did for one another."""
-    group.events.warp_sync(group, mask)
+    place.events.warp_sync(place, mask)
 
 
-def fence(group: "Group", kind: str, mask: Mask) -> None:
+def fence(place: Place, kind: str, mask: Mask) -> None:
     """A fence, of `kind` init or cluster: see `Observer.fence`."""
-    group.events.fence(group, kind, mask)
+    place.events.fence(place, kind, mask)
+
+
+def elect(place: Place, index: int, members: Array, mask: Mask) -> tuple[Array, Array]:
+    """`elect.sync`: (lane number of the leader, predicate that is true in its lane)."""
+    if members.size == 1 and int(members[0, 0, 0]) == 0xFFFFFFFF:
+        converged(place, index, members, mask)
+        return ops.ZERO, ops.ELECTED
+    lanes = ops.lane_mask(members)
+    leader = lanes.argmax(axis=2)[..., None].astype(np.uint32)
+    return leader, ops.LANES == leader

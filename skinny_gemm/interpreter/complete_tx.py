@@ -6,20 +6,16 @@ landing anything may happen. A schedule may land the lanes of one instruction ap
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from . import global_memory
+from . import memory
 from .arrivals import barrier_at, change
 from .clusters import OFFSET
 from .errors import BarrierError, ClusterError, MemoryAccessError
 from .parser import SHARED_BASE
 from .place import Array, Mask, Place, active, scatter
 from .shared_memory import SHIFT, cluster_addresses, elements
-
-if TYPE_CHECKING:
-    from .group import Group
 
 UNIT = 16  #: bytes: bulk copies move whole multiples, aligned on both sides
 
@@ -94,61 +90,60 @@ class Transfer:
             data = machine.memory.load(self.source[lanes][:, None] + steps.astype(np.uint64), UNIT)
             machine.copied += data.size * UNIT
             rows, dst = rows[:, None], dst[:, None] + steps
-        view = machine.shared_view(width)
-        view.reshape(-1)[rows * view.shape[1] + (dst >> SHIFT[width])] = data
+        machine.store_shared(rows, dst >> SHIFT[width], width, data)
 
 
 def issue(
-    group: "Group", index: int, dst: Array, barrier: Array, mask: Mask, size: Array | int,
+    place: Place, index: int, dst: Array, barrier: Array, mask: Mask, size: Array | int,
     words: Sequence[Array] | None = None, source: Array | None = None, cluster: bool = True,
 ) -> None:  # fmt: skip
     """Starts an `st.async` of `words`, or a bulk copy of `size` bytes from global `source`, by the lanes in `mask`.
 
     `cluster` says whether `dst` is a shared::cluster address, as `barrier` then is too.
     """
-    machine = group.machine
+    machine = place.machine
     if words is not None and machine.clusters.size == 1:
         raise ClusterError(f"st.async in a launch without a cluster is an illegal instruction: "
-                           f"{group.place_of(index, mask)}.")  # fmt: skip
-    full = group.full(mask)
+                           f"{place.place_of(index, mask)}.")  # fmt: skip
+    full = place.full(mask)
     dst_active, barrier_active = active(mask, dst), active(mask, barrier)
     if dst_active is None or barrier_active is None:
         return
     if words is None:
         bad = full & ((size % UNIT != 0) | (size == 0))
         if bad.any():
-            moved = int(np.broadcast_to(size, group.shape)[bad][0])
+            moved = int(np.broadcast_to(size, place.shape)[bad][0])
             raise MemoryAccessError(f"A bulk copy moves a positive multiple of {UNIT} bytes, not {moved}: "
-                                    f"{group.place_of(index, bad)}.")  # fmt: skip
+                                    f"{place.place_of(index, bad)}.")  # fmt: skip
     for addresses in (dst_active, barrier_active):
-        group.events.decides(group, index, addresses, "the address")
+        place.events.decides(place, index, addresses, "the address")
     if not cluster:
-        elements(group, index, dst_active, UNIT)
-        elements(group, index, barrier_active, 8)
-    rows, to = cluster_addresses(group, index, dst_active, 1, full)
-    barrier_rows, at = cluster_addresses(group, index, barrier_active, 8, full)
+        elements(place, index, dst_active, UNIT)
+        elements(place, index, barrier_active, 8)
+    rows, to = cluster_addresses(place, index, dst_active, 1, full)
+    barrier_rows, at = cluster_addresses(place, index, barrier_active, 8, full)
     apart = full & (rows != barrier_rows)
     if apart.any():
-        raise BarrierError(f"Data and mbarrier lie in different CTAs: {group.place_of(index, apart)}.")
-    elements(group, index, to, UNIT if words is None else words[0].dtype.itemsize * len(words))
-    sizes, to, at, rows = (np.broadcast_to(x, group.shape)[full].astype(np.int64) for x in (size, to, at, rows))
+        raise BarrierError(f"Data and mbarrier lie in different CTAs: {place.place_of(index, apart)}.")
+    elements(place, index, to, UNIT if words is None else words[0].dtype.itemsize * len(words))
+    sizes, to, at, rows = (np.broadcast_to(x, place.shape)[full].astype(np.int64) for x in (size, to, at, rows))
     data = sources = None
     if words is None:
         assert source is not None
-        sources = _check_source(group, index, source, sizes, to, mask, full)
+        sources = _check_source(place, index, source, sizes, to, mask, full)
     else:
-        data = scatter(group, dst, words, mask)[2]
+        data = scatter(place, dst, words, mask)[2]
     for address in np.unique(at):
-        barrier_at(group, index, int(address), np.unique(rows[at == address]))
-    place, lanes = Place(machine, group.rows, group.warps), np.flatnonzero(full)
-    transfer = Transfer(index, place, lanes, rows, to, at, sizes, data, sources)
-    numbers = machine.schedule.parts(len(group.rows) // machine.fills, len(group.warps))
+        barrier_at(place, index, int(address), np.unique(rows[at == address]))
+    origin, lanes = Place(machine, place.rows, place.warps), np.flatnonzero(full)
+    transfer = Transfer(index, origin, lanes, rows, to, at, sizes, data, sources)
+    numbers = machine.schedule.parts(len(place.rows) // machine.fills, len(place.warps))
     if numbers is None:
         parts = [transfer]
     else:
         of_lane = np.repeat(numbers, machine.fills, axis=0).reshape(-1)[lanes]
         parts = [transfer.part(of_lane == number) for number in np.unique(of_lane)]
-    machine.events.transfer_issued(group, parts, barrier_active & np.uint32(OFFSET), mask, barrier_rows)
+    machine.events.transfer_issued(place, parts, barrier_active & np.uint32(OFFSET), mask, barrier_rows)
     for part in parts:
         if machine.schedule.lands_early(machine):
             part.land()
@@ -156,19 +151,19 @@ def issue(
             machine.flying.append(part)
 
 
-def _check_source(group: "Group", index: int, source: Array, size: Array, dst: Array, mask: Mask, full: Array) -> Array:
+def _check_source(place: Place, index: int, source: Array, size: Array, dst: Array, mask: Mask, full: Array) -> Array:
     """The source addresses of a bulk copy's active lanes, after checking alignment and both ranges."""
     source = np.broadcast_to(source, full.shape)[full]
     last = np.zeros(full.shape, np.uint64)
     for addresses in (source, source + size.astype(np.uint64) - np.uint64(UNIT)):
         last[full] = addresses
-        group.events.global_read(group, index, last, mask)
+        place.events.global_read(place, index, last, mask)
         lanes = active(mask, last)
-        if lanes is not None and group.machine.memory.fault(lanes, UNIT) is not None:
-            global_memory.fault(group, index, lanes, UNIT, "bulk copy")
+        if lanes is not None and place.machine.memory.fault(lanes, UNIT) is not None:
+            memory.fault(place, index, lanes, UNIT, "bulk copy")
     end = np.zeros(full.shape, np.uint32)
     end[full] = dst + size - UNIT
     ends = active(mask, end)
     if ends is not None:
-        elements(group, index, ends, UNIT)
+        elements(place, index, ends, UNIT)
     return source

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..layouts import WARP
-from . import global_memory, ops, shared_memory
+from . import memory, ops, shared_memory
 from .arrivals import barriers, change
 from .barriers import MBarrier, Rows
-from .buffers import DTYPES
 from .errors import MemoryAccessError
 from .parser import SHARED_BASE
-from .place import Array, Mask, Place, active
+from .place import DTYPES, Array, Mask, Place, active
 
 if TYPE_CHECKING:
     from .group import Group
@@ -184,7 +183,7 @@ def _land_run(place: Place, copies: Sequence[Copy]) -> None:
         for copy in copies:
             addresses = active(copy.mask, copy.src)
             if addresses is not None and machine.memory.fault(addresses, size) is not None:
-                global_memory.fault(place, copy.index, addresses, size, "copy")
+                memory.fault(place, copy.index, addresses, size, "copy")
         raise
     low, high = int(dst.min()), int(dst.max())
     if low < SHARED_BASE or high + size > machine.shared_end or int(np.bitwise_or.reduce(dst, axis=None)) & (size - 1):
@@ -194,8 +193,7 @@ def _land_run(place: Place, copies: Sequence[Copy]) -> None:
                 shared_memory.elements(place, copy.index, addresses, size)
     if copies[0].valid is not None:
         data = _zero_filled(data, copies[0].valid, w, size, masks[0])
-    view = machine.shared_view(size)
-    view.reshape(-1)[lane_rows * view.shape[1] + (dst >> shared_memory.SHIFT[size])] = data
+    machine.store_shared(lane_rows, dst >> shared_memory.SHIFT[size], size, data)
 
 
 def _zero_filled(data: Array, valid: Array, warps: int, size: int, mask: Mask) -> Array:

@@ -6,7 +6,7 @@ the module that the list in `Group` names.
 
 from typing import TYPE_CHECKING, Any
 
-from . import arrivals, clock, complete_tx, cp_async, global_memory, matrices, ops, shared_memory
+from . import arrivals, complete_tx, cp_async, memory, ops, place, shared_memory
 from .barriers import ClusterBarrier, MBarrier, NamedBarrier
 from .parser import Instruction
 from .place import Array, Mask, Place
@@ -30,7 +30,6 @@ class Group(Place):
         #: What it waits for, and the parity, for messages.
         self.waiting: tuple[Instruction, MBarrier | NamedBarrier | ClusterBarrier, int | None] | None = None
         self.parked = -1  # the machine's version when it last could not go on
-        self.depends = ops.FALSE  # lanes that have passed griddepcontrol.wait
         self.source: tuple[Array | None, Array | None] = None, None  # of the traced copy that comes next
 
     @property
@@ -68,10 +67,10 @@ class Group(Place):
 
     load_shared, store_shared = shared_memory.load, shared_memory.store
     load_cluster, store_cluster, mapa = shared_memory.load_cluster, shared_memory.store_cluster, shared_memory.mapa
-    load_global, store_global = global_memory.load, global_memory.store
-    store_multicast = global_memory.store_multicast
-    converged, elect = matrices.converged, matrices.elect
-    ldmatrix, gather = matrices.ldmatrix, matrices.gather
+    load_global, store_global = memory.load, memory.store
+    store_multicast = memory.store_multicast
+    ldmatrix, gather = shared_memory.ldmatrix, shared_memory.gather
+    converged, elect = place.converged, arrivals.elect
     copy_async, arrive_copies = cp_async.issue, cp_async.arrive
     commit, wait_groups = cp_async.commit, cp_async.wait_groups
     transfer = complete_tx.issue
@@ -79,7 +78,14 @@ class Group(Place):
     arrive, expect_bytes = arrivals.arrive, arrivals.expect_bytes
     bar_arrive, cluster_arrive = arrivals.bar_arrive, arrivals.cluster_arrive
     warp_sync, fence = arrivals.warp_sync, arrivals.fence
-    clock, sleep = clock.read, clock.sleep
+
+    def clock(self, name: str) -> Array:
+        """A special register that tells the time."""
+        return self.machine.context.clock.read(name, self.machine.version)
+
+    def sleep(self, nanoseconds: Array) -> None:
+        """`nanosleep`."""
+        self.machine.context.clock.now += int(nanoseconds.max())
 
     def special(self, name: str, axis: str) -> Array:
         """The special register `name`, or its part `axis` (x, y, z)."""

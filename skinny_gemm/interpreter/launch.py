@@ -15,10 +15,10 @@ from ..artifact import CompiledKernel, LaunchArguments, Parameter
 from ..checks import is_integer
 from ..layouts import WARP
 from . import codegen, flow, parser
-from .buffers import Buffer, GlobalMemory, as_bytes
 from .clusters import LARGEST
 from .context import Context, Triple
 from .machine import FILLS, Machine
+from .memory import Buffer, GlobalMemory, as_bytes
 from .observers import Observer
 from .observers.dependency import Dependency
 from .observers.poison import Poison
@@ -234,10 +234,10 @@ class Output:
 
     def commit(self) -> np.ndarray:
         """Copies what the kernel stored from the private copies to the caller's array; which bytes those are."""
-        assert (marks := self.buffers[0].written) is not None
+        stored = self.buffers[0].written != 0
         if self.private:
-            np.copyto(self.array, self.buffers[0].bytes, where=marks != 0)
-        return marks != 0
+            np.copyto(self.array, self.buffers[0].bytes, where=stored)
+        return stored
 
 
 def bound_parameters(

@@ -11,7 +11,6 @@ import numpy as np
 from ..layouts import WARP
 from . import ops
 from .barriers import ClusterBarrier, MBarrier, NamedBarrier
-from .buffers import DTYPES
 from .clusters import Clusters
 from .complete_tx import Transfer
 from .context import Context
@@ -20,6 +19,7 @@ from .errors import BarrierError, DeadlockError, DivergenceError
 from .flow import EXIT, Block
 from .group import Group
 from .observers import Events
+from .place import DTYPES
 from .waits import attempt, deadlock
 
 #: Bytes that uninitialised memory and registers hold: BF16 and FP32 NaN, and an ordinary number (0.75).
@@ -49,7 +49,7 @@ class Machine:
         self.shared = np.empty((self.rows, -(-self.shared_end // 16)), np.complex128)
         for fill in range(self.fills):
             self.shared.view(np.uint8)[fill :: self.fills] = FILLS[fill]
-        self.views: dict[int, np.ndarray] = {}
+        self.views: dict[int, np.ndarray] = {width: self.shared.view(dtype) for width, dtype in DTYPES.items()}
         self.mbarriers: dict[int, MBarrier] = {}
         self.named: dict[int, NamedBarrier] = {}
         self.cluster_barrier = ClusterBarrier(self.clusters.number, context.warps)
@@ -85,11 +85,15 @@ class Machine:
 
     # State
 
-    def shared_view(self, width: int) -> np.ndarray:
-        """Shared memory (rows, elements of `width` bytes)."""
-        if width not in self.views:
-            self.views[width] = self.shared.view(DTYPES[width])
-        return self.views[width]
+    def load_shared(self, rows: np.ndarray, elements: np.ndarray, width: int) -> np.ndarray:
+        """The `elements` of `width` bytes of the shared memory of `rows`."""
+        view = self.views[width]
+        return view.reshape(-1).take(rows * view.shape[1] + elements, mode="clip")
+
+    def store_shared(self, rows: np.ndarray, elements: np.ndarray, width: int, data: np.ndarray) -> None:
+        """The reverse of `load_shared`."""
+        view = self.views[width]
+        view.reshape(-1)[rows * view.shape[1] + elements] = data
 
     def scratch(self, slot: int, shape: tuple[int, ...]) -> np.ndarray:
         """A uint32 array whose memory the next call for the same slot and shape reuses."""

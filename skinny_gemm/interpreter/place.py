@@ -7,12 +7,14 @@ import numpy as np
 
 from ..layouts import WARP
 from . import ops
-from .buffers import DTYPES
+from .errors import DivergenceError
 
 if TYPE_CHECKING:
     from .machine import Machine
 
 Array = np.ndarray  #: mostly (CTAs | 1, warps | 1, lanes | 1): a dimension of 1 means that all share the value
+#: A view's dtype by bytes: what moves as one element.
+DTYPES = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.complex128}
 Mask = np.ndarray | None  #: the active lanes as bools, in the same shape; None for all
 
 
@@ -23,6 +25,8 @@ class Place:
         self.machine, self.events, self.rows, self.warps = machine, machine.events, rows, warps
         first, n = int(rows[0]), len(rows)
         self.slice: Array | slice = slice(first, first + n) if rows[-1] - first == n - 1 else rows
+
+    depends = ops.FALSE  #: lanes that have passed griddepcontrol.wait
 
     def spot(self, index: int, shape: tuple[int, ...], flat: int) -> str:
         """Instruction, PTX line, CTA, warp and lane of the flat index into an array of `shape`."""
@@ -73,3 +77,11 @@ def scatter(place: Place, addresses: Array, words: Sequence[Array], mask: Mask) 
         return width, addresses.reshape(-1).astype(np.int64), data.reshape(-1), rows.reshape(-1)
     mask = np.broadcast_to(mask, place.shape)
     return width, addresses[mask].astype(np.int64), data[mask], rows[mask]
+
+
+def converged(place: Place, index: int, members: Array | None, mask: Mask) -> None:
+    """Raises unless each warp is there with all its lanes or with none."""
+    if mask is not None and mask.shape[2] > 1:
+        apart = mask.any(axis=2) != mask.all(axis=2)
+        if apart.any():
+            raise DivergenceError(f"Lanes of one warp are apart at {place.place_of(index, mask)}.")

@@ -1,18 +1,16 @@
-"""Shared memory, of the own CTA and of the cluster: checks of addresses, loads and stores."""
+"""Shared memory, of the own CTA and of the cluster: checks of addresses, loads and stores, and `ldmatrix`."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 import numpy as np
 
-from .buffers import DTYPES
+from ..layouts import WARP
+from . import ops
 from .clusters import FAR, NEGATIVE, OFFSET, RANK_SHIFT
 from .errors import BarrierError, MemoryAccessError
 from .parser import SHARED_BASE
-from .place import Array, Mask, Place, active, scatter
-
-if TYPE_CHECKING:
-    from .group import Group
+from .place import DTYPES, Array, Mask, Place, active, converged, scatter
 
 SHIFT = {1: 0, 2: 1, 4: 2, 8: 3, 16: 4}  #: log2 of an access's bytes
 
@@ -91,66 +89,109 @@ def _cluster_fault(place: Place, index: int, addresses: Array, bad: Array, what:
 
 def read(place: Place, index: int, addresses: Array, width: int) -> Array:
     """What lies at `addresses` of each thread's own CTA; inactive lanes must hold an active lane's address."""
-    at = elements(place, index, addresses, width)
-    view = place.machine.shared_view(width)
-    return view.reshape(-1).take(place.rows[:, None, None] * view.shape[1] + at, mode="clip")
+    return place.machine.load_shared(place.rows[:, None, None], elements(place, index, addresses, width), width)
 
 
-def load(group: "Group", index: int, addresses: Array, width: int, mask: Mask) -> Array:
+def load(place: Place, index: int, addresses: Array, width: int, mask: Mask) -> Array:
     """`ld.shared`: elements of `width` bytes."""
     lanes = active(mask, addresses)
     if lanes is None:
         return np.zeros((1, 1, 1), DTYPES[width])
-    words = read(group, index, lanes, width)
-    group.events.access(group, index, addresses, width, mask, False)
+    words = read(place, index, lanes, width)
+    place.events.access(place, index, addresses, width, mask, False)
     return words
 
 
-def store(group: "Group", index: int, addresses: Array, words: Sequence[Array], mask: Mask) -> None:
+def store(place: Place, index: int, addresses: Array, words: Sequence[Array], mask: Mask) -> None:
     """`st.shared` of one or several words per lane."""
-    group.machine.changed()
+    place.machine.changed()
     lanes = active(mask, addresses)
     if lanes is None:
         return
-    width, flat, data, rows = scatter(group, addresses, words, mask)
-    elements(group, index, lanes, width)
-    _check_barriers(group, index, group.rows[:, None, None], lanes, width, mask)
-    group.events.access(group, index, addresses, width, mask, True)
-    group.events.store(group, index, addresses, words, mask)
-    view = group.machine.shared_view(width)
-    view.reshape(-1)[rows * view.shape[1] + (flat >> SHIFT[width])] = data
+    width, flat, data, rows = scatter(place, addresses, words, mask)
+    elements(place, index, lanes, width)
+    _check_barriers(place, index, place.rows[:, None, None], lanes, width, mask)
+    place.events.access(place, index, addresses, width, mask, True)
+    place.events.store(place, index, addresses, words, mask)
+    place.machine.store_shared(rows, flat >> SHIFT[width], width, data)
 
 
-def load_cluster(group: "Group", index: int, addresses: Array, width: int, mask: Mask) -> Array:
+def load_cluster(place: Place, index: int, addresses: Array, width: int, mask: Mask) -> Array:
     """`ld.shared::cluster`."""
     lanes = active(mask, addresses)
     if lanes is None:
         return np.zeros((1, 1, 1), DTYPES[width])
-    rows, offsets = cluster_addresses(group, index, lanes, width, mask)
-    group.events.access(group, index, offsets, width, mask, False, rows)
-    view = group.machine.shared_view(width)
-    return view.reshape(-1).take(rows * view.shape[1] + (offsets >> SHIFT[width]), mode="clip")
+    rows, offsets = cluster_addresses(place, index, lanes, width, mask)
+    place.events.access(place, index, offsets, width, mask, False, rows)
+    return place.machine.load_shared(rows, offsets >> SHIFT[width], width)
 
 
-def store_cluster(group: "Group", index: int, addresses: Array, words: Sequence[Array], mask: Mask) -> None:
+def store_cluster(place: Place, index: int, addresses: Array, words: Sequence[Array], mask: Mask) -> None:
     """`st.shared::cluster`."""
-    group.machine.changed()
+    place.machine.changed()
     lanes = active(mask, addresses)
     if lanes is None:
         return
-    width, flat, data, _ = scatter(group, addresses, words, mask)
-    rows, offsets = cluster_addresses(group, index, lanes, width, mask)
-    _check_barriers(group, index, rows, offsets, width, mask)
-    group.events.access(group, index, offsets, width, mask, True, rows)
-    group.events.store(group, index, offsets, words, mask, rows)
-    rows = np.broadcast_to(rows, group.shape)[group.full(mask)]
-    view = group.machine.shared_view(width)
-    view.reshape(-1)[rows * view.shape[1] + ((flat & OFFSET) >> SHIFT[width])] = data
+    width, flat, data, _ = scatter(place, addresses, words, mask)
+    rows, offsets = cluster_addresses(place, index, lanes, width, mask)
+    _check_barriers(place, index, rows, offsets, width, mask)
+    place.events.access(place, index, offsets, width, mask, True, rows)
+    place.events.store(place, index, offsets, words, mask, rows)
+    rows = np.broadcast_to(rows, place.shape)[place.full(mask)]
+    place.machine.store_shared(rows, (flat & OFFSET) >> SHIFT[width], width, data)
 
 
-def mapa(group: "Group", addresses: Array, rank: Array) -> Array:
+def mapa(place: Place, addresses: Array, rank: Array) -> Array:
     """`mapa.shared::cluster`: see `Clusters.mapa`."""
-    return group.machine.clusters.mapa(group.rows, addresses, rank)
+    return place.machine.clusters.mapa(place.rows, addresses, rank)
+
+
+def ldmatrix(place: Place, index: int, addresses: Array, count: int, transposed: bool, mask: Mask) -> Sequence[Array]:
+    """`count` registers, each lane l holding row l div 4, columns 2 (l mod 4) and the next of its matrix."""
+    converged(place, index, None, mask)
+    if addresses.shape[2] == 1:
+        addresses = np.broadcast_to(addresses, (*addresses.shape[:2], WARP))
+    used = np.broadcast_to(ops.LANES < 8 * count, addresses.shape)
+    used = used if mask is None else used & mask
+    lanes = active(used, addresses)
+    if lanes is None:
+        return (ops.ZERO,) * count
+    raw = read(place, index, lanes, 16)
+    place.events.access(place, index, addresses, 16, used, False)
+    out = []
+    for matrix in range(count):
+        tile = np.ascontiguousarray(raw[:, :, 8 * matrix : 8 * matrix + 8])
+        if transposed:
+            tile = np.ascontiguousarray(tile.view(np.uint16).reshape(*tile.shape[:2], 8, 8).swapaxes(-1, -2))
+        words = tile.view(np.uint32)
+        out.append(words.reshape(*words.shape[:2], WARP))
+    return out
+
+
+def gather(place: Place, indices: Sequence[int], addresses: Sequence[Array], order: Array, slot: int) -> Array:
+    """The float32 matrices (CTAs, warps, rows, K) at the concatenated lane `addresses` of several `ldmatrix`.
+
+    `order` (rows, 16-byte halves of K) says which lane addresses what, `slot` names memory that may be used again.
+    """
+    if len(addresses) == 1:
+        lanes = addresses[0]
+    else:
+        c, w = (max(a.shape[axis] for a in addresses) for axis in (0, 1))
+        lanes = np.concatenate([np.broadcast_to(a, (c, w, WARP)) for a in addresses], axis=2)
+    try:
+        at = elements(place, indices[0], lanes, 16)
+    except MemoryAccessError:
+        for index, a in zip(indices, addresses, strict=True):
+            elements(place, index, a, 16)
+        raise
+    for index, a in zip(indices, addresses, strict=True):
+        used = 8 * int(place.machine.code[index].op[4][1:])
+        place.events.access(place, index, a[:, :, :used], 16, None, False)
+    raw = place.machine.load_shared(place.rows[:, None, None, None], at[:, :, order], 16)
+    out = place.machine.scratch(slot, (*raw.shape[:3], raw.shape[3] * 8))
+    np.copyto(out, raw.view(np.uint16))  # widening and shifting in place beats a strided copy of the halves
+    out <<= 16
+    return out.view(np.float32)
 
 
 def _check_barriers(place: Place, index: int, rows: Array, addresses: Array, width: int, mask: Mask) -> None:

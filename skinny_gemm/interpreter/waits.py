@@ -39,14 +39,15 @@ def _operand(group: "Group", operand: Any) -> Array:
     """The value of an operand, as an array of unsigned bits."""
     if isinstance(operand, Imm):
         return _constant(operand.value)
-    register, offset = (operand.base, operand.offset) if isinstance(operand, Address) else (operand, 0)
+    register: Any = operand.base if isinstance(operand, Address) else operand
+    offset = operand.offset if isinstance(operand, Address) else 0
     if register is None:
         return _constant(offset)
     value = group.registers[group.machine.program.flow.number[register.name]]
     return value + np.uint32(offset & 0xFFFFFFFF) if offset else value
 
 
-def _uniform(ready: Array) -> bool | Array:
+def _uniform(ready: Any) -> bool | Array:
     """One answer where all are the same."""
     first = ready.reshape(-1)[0]
     return bool(first) if (ready == first).all() else ready

@@ -153,7 +153,6 @@ class Clocks(Observer):
             self.advance(warps)
 
     def exited(self, place: Place) -> None:
-        """Remembers what the warps knew at their exit."""
         for _, _, warps in self.by_warp(place):
             ctas = warps // self.warps
             self.left[ctas] = np.maximum(self.left[ctas], self.clock[warps])
@@ -169,34 +168,28 @@ class Clocks(Observer):
         return at, clocks, self.ticks[warps] + 1
 
     def copy_issued(self, place: Place, copy: Copy) -> None:
-        """Copies take the clocks of their issue along."""
         self.issued[copy] = self._snapshot(place)
 
     def transfer_issued(
         self, place: Place, parts: Sequence["Transfer"], addresses: Array, mask: Mask, rows: Array
     ) -> None:
-        """So do transfers."""
         snapshot = self._snapshot(place)
         for part in parts:
             self.issued[part] = snapshot
 
     def copies_committed(self, place: Place) -> None:
-        """The copies that a place has issued so far form a group."""
         self.ticks[self.all_warps(place)] += 1
 
     def copies_tied(self, place: Place, batch: Batch) -> None:
-        """So do those that are tied to an mbarrier."""
         self.copies_committed(place)
         self.tied[batch] = self.ticks.copy()
 
     def copies_waited(self, place: Place, keep: int) -> None:
-        """A place knows all but its latest `keep` groups."""
         warps = self.all_warps(place)
         columns = self.own + self.column[warps]
         self.clock[warps, columns] = np.maximum(self.clock[warps, columns], self.ticks[warps] - keep)
 
     def copies_arrive(self, batch: Batch, barrier: MBarrier) -> None:
-        """The copies of a batch are done, and their mbarrier will say so."""
         joined, _ = self.clocks_of(barrier)
         warps = self.all_warps(batch.place)
         ctas, column = warps // self.warps, self.own + self.column[warps]
@@ -230,7 +223,6 @@ class Clocks(Observer):
         self, place: Place, barrier: MBarrier | NamedBarrier, mask: Mask, addresses: Array | None = None,
         scope: str = "cta",
     ) -> None:  # fmt: skip
-        """What the warps know is joined in their own CTA, or where the shared::cluster `addresses` say."""
         joined, _ = self.clocks_of(barrier)
         peers = self.machine.clusters.peers
         for i, positions, every in self.by_warp(place):
@@ -265,7 +257,6 @@ class Clocks(Observer):
         handed[:, ctas] = joined[:, ctas]
 
     def acquired(self, place: Place, barrier: MBarrier | NamedBarrier, scope: str = "cta") -> None:
-        """A place learns what the completed phases know."""
         _, ctas = self.watched_ctas(place)
         if ctas.size:
             handed = self.clocks_of(barrier)[1][int(scope == "cluster")]
@@ -276,7 +267,6 @@ class Clocks(Observer):
     # Cluster barriers
 
     def cluster_arrives(self, place: Place, mask: Mask, release: bool) -> None:
-        """What the warps know, or have published, is joined."""
         for i, positions, warps in self.by_warp(place):
             warps, known = self.releasable(i, positions, warps, mask)
             clusters = warps // self.own
@@ -284,12 +274,10 @@ class Clocks(Observer):
             self.advance(warps)
 
     def cluster_completed(self, clusters: Array) -> None:
-        """What has been joined is handed out."""
         done = clusters[self.machine.clusters.number[self.rows[:: self.size]]]
         self.handed[done] = self.joined[done]
 
     def cluster_acquired(self, place: Place) -> None:
-        """A place learns what its whole cluster knew."""
         _, ctas = self.watched_ctas(place)
         if ctas.size:
             self.learn(place, self.handed[np.repeat(ctas, len(place.warps)) // self.size])

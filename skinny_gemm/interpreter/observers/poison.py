@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..buffers import SPACING, Buffer
 from ..errors import InterpreterError, PoisonError
+from ..memory import SPACING, Buffer
 from ..place import Array, Mask, Place
 from . import Observer
 

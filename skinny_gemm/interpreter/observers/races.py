@@ -66,7 +66,6 @@ class Races(Clocks):
     def access(
         self, place: Place, index: int, addresses: Array, width: int, mask: Mask, write: bool, rows: Array | None = None
     ) -> None:
-        """Checks an access by every warp of a place, and remembers it."""
         for i, positions, warps in self.by_warp(place):
             warp, own = int(place.warps[i]), warps
             self.lanes[own] |= active_lanes(positions, i, mask)
@@ -137,7 +136,6 @@ class Races(Clocks):
             self._wrote(cells, column, self.clock[warps, column], index, lanes)
 
     def copies_landed(self, place: Place, copies: Sequence[Copy]) -> None:
-        """Copies write with the clocks of their issue."""
         for copy in copies if self.watched_ctas(place)[0].size else ():
             at, clocks, ticks = self.issued[copy.origin or copy]
             clocks = self.widened(clocks)

@@ -64,15 +64,12 @@ class Trace(Observer):
         self._record(place, index, "execute", (mask, addresses, source, size), barrier, place.rows)
 
     def blocked(self, place: Place, index: int, barrier: Any) -> None:
-        """Records that warps wait."""
         self._record(place, index, "wait", (None,) * 4, barrier, place.rows)
 
     def resumed(self, place: Place, index: int, barrier: Any) -> None:
-        """Records that warps go on."""
         self._record(place, index, "pass", (None,) * 4, barrier, place.rows)
 
     def landed(self, flight: Batch | Transfer, barrier: MBarrier) -> None:
-        """Records that a copy or transfer has reached a barrier."""
         self._record(flight.place, flight.index, "land", (flight.mask, None, None, None), barrier, flight.receivers)
 
     def _record(self, place, index, event, arrays, barrier, receivers):
