@@ -145,7 +145,7 @@ def issue(
         parts = [transfer.part(of_lane == number) for number in np.unique(of_lane)]
     machine.events.transfer_issued(place, parts, barrier_active & np.uint32(OFFSET), mask, barrier_rows)
     for part in parts:
-        if machine.schedule.lands_early(machine):
+        if machine.schedule.lands_early():
             part.land()
         else:
             machine.flying.append(part)

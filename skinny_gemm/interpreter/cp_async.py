@@ -81,7 +81,7 @@ def issue(group: "Group", index: int, dst: Array, src: Array, size: int, valid: 
     group.events.global_read(group, index, src, mask)
     copy = Copy(index, dst, src, size, valid, mask)
     group.events.copy_issued(group, copy)
-    if group.machine.schedule.lands_early(group.machine):
+    if group.machine.schedule.lands_early():
         land(group, [copy])
     else:
         group.open.append(copy)

@@ -89,8 +89,7 @@ def run(
     program = program_of(compiled.ptx, compiled.entry, trace)
     memory, parameters, outputs = bound_parameters(compiled, arguments, program.flow.kernel, checks)
     grid = grid_of(arguments.grid)
-    block = triple(compiled.block)
-    threads = math.prod(block)
+    threads = math.prod(compiled.block)
     if threads % WARP:
         raise ValueError(f"block {compiled.block} has {threads} threads; it must be a multiple of {WARP}.")
     cluster = cluster_size(compiled.cluster, grid)
@@ -103,7 +102,7 @@ def run(
     if trace is not None:
         observers.append(trace)
     context = Context(
-        program, grid, block, threads // WARP, cluster, len(FILLS) if checks else 1, memory, parameters,
+        program, grid, compiled.block, threads // WARP, cluster, len(FILLS) if checks else 1, memory, parameters,
         program.flow.kernel.dynamic_base + compiled.smem_bytes, observers, reporter := _Reporter(progress, len(ctas)),
     )  # fmt: skip
     begin = time.perf_counter()
@@ -123,23 +122,17 @@ def run(
     return Result(executed, end - begin, begin - start, len(ctas), order.name, checks, written, copied, trace)
 
 
-def triple(sizes: Sequence[int]) -> Triple:
-    """Three sizes as Python integers."""
-    x, y, z = (int(size) for size in sizes)
-    return x, y, z
-
-
 def grid_of(grid: Any) -> Triple:
     """A grid as three integers. ValueError unless it is three positive ones."""
     if not isinstance(grid, tuple | list) or len(grid) != 3 or not all(is_integer(g) and g > 0 for g in grid):
         raise ValueError(f"grid {grid!r} must be three positive integers.")
-    return triple(grid)
+    return int(grid[0]), int(grid[1]), int(grid[2])
 
 
 def cluster_size(cluster: Sequence[int], grid: Triple) -> int:
     """CTAs of a cluster, after checking that the grid consists of whole ones."""
-    size, y, z = triple(cluster)
-    if (y, z) != (1, 1) or not 1 <= size <= LARGEST:
+    size, *rest = cluster
+    if rest != [1, 1] or not 1 <= size <= LARGEST:
         raise ValueError(f"cluster {tuple(cluster)} must be (x, 1, 1) with x from 1 to {LARGEST}.")
     if grid[0] % size:
         raise ValueError(f"grid {grid} has {grid[0]} CTAs along x, which is no multiple of the cluster's {size}.")

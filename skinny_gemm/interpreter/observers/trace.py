@@ -37,12 +37,9 @@ class Trace(Observer):
     """
 
     def __init__(
-        self,
-        opcodes: str | Sequence[str] | None = None,
-        ctas: Iterable[int | tuple[int, int, int]] | None = None,
-        warps: Iterable[int] | None = None,
-        limit: int = 200_000,
-    ):
+        self, opcodes: str | Sequence[str] | None = None, ctas: Iterable[int | tuple[int, int, int]] | None = None,
+        warps: Iterable[int] | None = None, limit: int = 200_000,
+    ):  # fmt: skip
         self.opcodes = (opcodes,) if isinstance(opcodes, str) else None if opcodes is None else tuple(opcodes)
         self.ctas = None if ctas is None else {c if isinstance(c, tuple) else int(c) for c in ctas}
         self.warps = None if warps is None else {int(w) for w in warps}
