@@ -33,7 +33,7 @@ def test_ldmatrix_gives_each_lane_its_elements(count, trans):
     run(kernel(body, shared=512), tile, out)
     for matrix in range(count):
         for half in range(2):
-            row, column = fragments.ldmatrix_element(LANES, half)
+            row, column = LANES // 4, 2 * (LANES % 4) + half
             if trans:
                 row, column = column, row
             assert ((out[matrix] >> 16 * half & 0xFFFF) == tile[matrix, row, column]).all()
