@@ -20,7 +20,7 @@ def conflicts(tactic: Tactic, problem: GemmProblem):
     from ..interpreter.trace import shared_accesses
 
     tactic.check(problem, GPU)
-    table = traced(tactic, problem, "in_order", OPCODES).table
+    table = traced(tactic, problem, GPU.arch, "in_order", OPCODES).table
     table = table[table.event == "execute"].assign(space="shared")  # what a peer's memory serves has its banks, too
     seen = observed(shared_accesses(table), tactic.footprint(problem, GPU).regions)
     data = pd.concat([modelled(tactic, problem), seen], ignore_index=True)

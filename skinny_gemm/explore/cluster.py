@@ -3,9 +3,7 @@
 import html
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
-from math import prod
+from dataclasses import replace
 
 import ipywidgets as widgets
 import numpy as np
@@ -15,48 +13,15 @@ from .. import device as devices
 from ..artifact import CompiledKernel
 from ..figures.export import provenance
 from ..problem import GemmProblem
-from ..tactics import Tactic, WsGemmTactic
+from ..runtime.trials import Trial, trial
+from ..tactics import WsGemmTactic
 from .base import Explorer, Picture
-from .running import operands
+from .running import traced
 
 GPU = devices.get("h200")
 SEEDS = 9  #: of adversarial schedules on offer
 TRIES = 5  #: adversarial schedules that a mutant is put through
 SCHEDULES = ("in_order", *(f"adversarial({seed})" for seed in range(SEEDS)))
-
-
-@dataclass(frozen=True)
-class ClusterRun:
-    """One run: the kernel, its output (uint16, as `tactic.output`) and the trace of the first cluster's CTAs."""
-
-    compiled: CompiledKernel
-    out: np.ndarray
-    table: pd.DataFrame
-
-
-@lru_cache(maxsize=32)
-def traced(
-    tactic: Tactic, problem: GemmProblem, schedule: str = "in_order", opcodes: tuple[str, ...] | None = None
-) -> ClusterRun:
-    """Compiles and runs `tactic`, legal for `problem`, on random operands; records `opcodes` (None: all)."""
-    from ..interpreter.trace import Trace
-    from ..runtime import compile_kernel
-
-    compiled = compile_kernel(tactic, problem, GPU.arch)
-    trace = Trace(opcodes=opcodes, ctas=range(prod(compiled.cluster)))
-    out = execute(compiled, tactic, problem, schedule, trace=trace)
-    return ClusterRun(compiled, out, trace.table())
-
-
-def execute(compiled: CompiledKernel, tactic: Tactic, problem: GemmProblem, schedule: str, **options):
-    """The output (uint16, as `tactic.output`) of `compiled` run in the interpreter, which gets `options`."""
-    from .. import interpreter
-    from ..runtime import bind
-
-    x, weight, _ = operands(problem, 0)
-    out = tactic.output(problem)
-    interpreter.run(compiled, bind(compiled, tactic, x, weight, out), schedule, **options)
-    return out
 
 
 def edited(compiled: CompiledKernel, lines: Mapping[int, str]) -> CompiledKernel:
@@ -89,7 +54,7 @@ def verdicts(kernels: Mapping[str, CompiledKernel], tactic: WsGemmTactic, proble
             verdict = "the same bits"
             for schedule, options in runs:
                 try:
-                    out = execute(kernel, tactic, problem, schedule, **options)
+                    out = trial(kernel, tactic, problem, schedule=schedule, **options).out
                 except InterpreterError as error:
                     verdict = f"{type(error).__name__}: {error}"
                     break
@@ -149,7 +114,7 @@ class ClusterExplorer(Explorer):
         return "in_order"
 
     @abstractmethod
-    def read(self, run: ClusterRun) -> None:
+    def read(self, run: Trial) -> None:
         """Takes from a new run what the figures need, and fits the controls to it."""
 
     @abstractmethod
@@ -175,7 +140,7 @@ class ClusterExplorer(Explorer):
         self.tactic.check(self.problem, GPU)
         self.busy.value = f"compiling and running {self.tactic} ..."
         try:
-            run = traced(self.tactic, self.problem, self.schedule_name, self.opcodes)
+            run = traced(self.tactic, self.problem, GPU.arch, self.schedule_name, self.opcodes)
             with self.quietly():
                 self.read(run)
         finally:

@@ -58,8 +58,7 @@ def events(ranks: int, m: int, transport: str, broken: str) -> tuple[Event, ...]
         for rank in range(ranks)
     ]
     if broken == "no sanitising":
-        for publisher in prepared:
-            publisher._compiled[m] = unsanitised(publisher._compiled[m])
+        prepared = [publisher.edited(unsanitised) for publisher in prepared]
     happened = []
 
     def note(text: str, error: Exception | None = None) -> None:

@@ -13,6 +13,7 @@ from ..analysis.errors import error_table
 from ..analysis.resources import smem_table
 from ..figures import errors, resources
 from ..figures.export import provenance
+from ..runtime.trials import Trial
 from . import running
 from .base import Picture, toggles
 from .controls import TacticControls
@@ -149,7 +150,7 @@ class RunExplorer(TacticControls):
         )
 
 
-def _histograms(result: running.Run) -> dict[str, tuple]:
+def _histograms(result: Trial) -> dict[str, tuple]:
     """Result name to its (error histogram, plotted data)."""
     parts = {}
     for part in result.results:
@@ -159,7 +160,7 @@ def _histograms(result: running.Run) -> dict[str, tuple]:
     return parts
 
 
-def _errors(result: running.Run) -> list[str]:
+def _errors(result: Trial) -> list[str]:
     """Each result's relative error in words; the only one needs no name."""
     names = [f" of {part.name}" if len(result.results) > 1 else "" for part in result.results]
     return [f"{result.relative_error(part):.2e}{name}" for part, name in zip(result.results, names, strict=True)]

@@ -11,7 +11,7 @@ def environment():
     """What is here and what will run the kernels, as a table for a notebook's output."""
     from IPython.display import HTML
 
-    from ..cli.doctor import doctor
+    from ..runtime.doctor import doctor
 
     report = doctor()
     packages = report.pop("packages")

@@ -13,6 +13,7 @@ from .. import device as devices
 from .. import records
 from ..analysis.performance import measured, recorded, used
 from ..artifact import Resources
+from ..bench.task import Task
 from ..figures import views
 from ..problem import GemmProblem
 from ..records import best as tables
@@ -30,7 +31,7 @@ class TacticExplorer(TacticControls):
     Bandwidth against M beside the roofline, bandwidth against each field of the tactic, or what one step of each slider
     does. Only what is shown is drawn. Times are recorded, or live, or the model's, and always say which.
     `data_dir` holds the recorded campaigns (the repository's data/ by default), `device` is a catalogued name. Where a
-    GPU is, *Measure live* times the tactic on it; `machine(gpu, shapes)` makes the `bench.machine.Machine` for that.
+    GPU is, *Measure live* times the tactic on it; `machine(gpu, shapes)` makes the `bench.rig.Rig` for that.
     """
 
     def __init__(self, data_dir: Path | None = None, device: str = "h200", machine=None):
@@ -109,10 +110,10 @@ class TacticExplorer(TacticControls):
         tactic, n, k, mode = self.tactic, self.n.value, self.k.value, self.mode.value
         tactic.check(self.problem, here)
         ms = [m for m in sorted({*LIVE_MS, self.m.value}) if tactic.why_not(GemmProblem(m, n, k), here) is None]
-        points = [records.Point(tactic.kernel, n, k, m, str(tactic), mode) for m in ms]
+        tasks = [Task.of(tactic.kernel, GemmProblem(m, n, k), tactic, mode) for m in ms]
         self._stop.clear()
-        self._measuring(True, len(points))
-        thread = threading.Thread(target=lambda: self.guard(lambda: self._sweep(here, points)), daemon=True)
+        self._measuring(True, len(tasks))
+        thread = threading.Thread(target=lambda: self.guard(lambda: self._sweep(here, tasks)), daemon=True)
         thread.start()
         return thread
 
@@ -153,14 +154,14 @@ class TacticExplorer(TacticControls):
         }
         return " &nbsp;·&nbsp; ".join(f"{name}: <b>{value}</b>" for name, value in facts.items())
 
-    def _sweep(self, gpu: devices.Device, points: list[records.Point]) -> None:
-        """Measures `points` one by one, each drawn as it comes, until done or cancelled."""
+    def _sweep(self, gpu: devices.Device, tasks: list[Task]) -> None:
+        """Measures `tasks` one by one, each drawn as it comes, until done or cancelled."""
         try:
-            machine = self.machine(gpu, [(points[0].n, points[0].k)])
-            for done, point in enumerate(points, 1):
+            machine = self.machine(gpu, [(tasks[0].point.n, tasks[0].point.k)])
+            for done, task in enumerate(tasks, 1):
                 if self._stop.is_set():
                     return
-                row = _row(gpu, point, machine.measure(point))
+                row = _row(gpu, task.point, machine.measure(task))
                 self.live = pd.concat([self.live, row]) if len(self.live) else row
                 self.progress.value = done
                 self.redraw()
@@ -175,9 +176,9 @@ class TacticExplorer(TacticControls):
 
 
 def _machine(gpu: devices.Device, shapes: list[tuple[int, int]]):
-    from ..bench.machine import Machine
+    from ..bench.rig import Rig
 
-    return Machine(gpu, shapes, secrets.randbits(32))
+    return Rig(gpu, shapes, secrets.randbits(32))
 
 
 def _binary(tactic: Tactic, problem: GemmProblem, gpu: devices.Device) -> tuple:
@@ -187,7 +188,7 @@ def _binary(tactic: Tactic, problem: GemmProblem, gpu: devices.Device) -> tuple:
 
 def _row(gpu: devices.Device, point: records.Point, measurement) -> pd.DataFrame:
     """One live measurement as a row of records."""
-    interval = records.interval_of(point.mode, measurement.samples_us)
+    interval = records.interval_of(measurement.samples_us)
     values = {field.name: getattr(point, field.name) for field in fields(point)} | {
         "campaign": "live",
         "device": gpu.name,

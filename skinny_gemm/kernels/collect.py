@@ -45,18 +45,9 @@ class Collect:
         self.width = latent + 2 * experts
 
     @cute.jit
-    def __call__(
-        self,
-        mailbox: cute.Pointer,
-        latent: cute.Pointer,
-        logits: cute.Pointer,
-        status: cute.Pointer,
-        timeout_ns: Int64,
-        step: Int32,
-    ):
-        self.kernel(mailbox, latent, logits, status, timeout_ns, step).launch(
-            grid=mail.collect_grid(1, self.width), block=self.block, use_pdl=self.pdl
-        )
+    def __call__(self, *values):
+        grid = mail.collect_grid(1, self.width)  # only traced: a launch takes that of its own M
+        self.kernel(*values).launch(grid=grid, block=self.block, use_pdl=self.pdl)
 
     @cute.kernel
     def kernel(

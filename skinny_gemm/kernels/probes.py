@@ -11,10 +11,9 @@ import cutlass
 import cutlass.cute as cute
 from cutlass import Float32, Int32, Int64
 
-from ..artifact import CompiledKernel, Parameter
+from ..artifact import Parameter
+from ..layouts import WARP
 from . import ptx
-
-WARP = 32
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,8 @@ class Stream:
     `rounds` times over its chunks, without the evict-first policy: a read of L2.
     """
 
-    PARAMETERS = (Parameter("source", "pointer"), Parameter("chunks", "i32"), Parameter("rounds", "i32"))
+    kernel_name = "stream"
+    parameters = (Parameter("source", "pointer"), Parameter("chunks", "i32"), Parameter("rounds", "i32"))
 
     def __init__(self, ring: Ring, repeat: bool = False):
         self.ring, self.repeat = ring, repeat
@@ -124,7 +124,8 @@ class DependencyFloor:
     `words` counts the 16-byte words of x; `out` holds one 32-bit word a CTA. One binary serves every grid.
     """
 
-    PARAMETERS = (Parameter("x", "pointer"), Parameter("out", "pointer", written=True), Parameter("words", "i32"))
+    kernel_name = "dependency-floor"
+    parameters = (Parameter("x", "pointer"), Parameter("out", "pointer", written=True), Parameter("words", "i32"))
     THREADS = 256
 
     block = (THREADS, 1, 1)
@@ -157,7 +158,8 @@ class Producer:
     16-byte words of a row. Launches its dependents first of all: they wait for x, not for its start.
     """
 
-    PARAMETERS = (
+    kernel_name = "producer"
+    parameters = (
         Parameter("source", "pointer"),
         Parameter("x", "pointer", written=True),
         Parameter("sums", "pointer", written=True),
@@ -199,7 +201,8 @@ class MmaRate:
     optimised away. FLOP of a launch: `flops(repeats)`.
     """
 
-    PARAMETERS = (
+    kernel_name = "mma-rate"
+    parameters = (
         Parameter("source", "pointer"),
         Parameter("out", "pointer", written=True),
         Parameter("repeats", "i32"),
@@ -235,12 +238,3 @@ class MmaRate:
             for word in cutlass.range_constexpr(4):
                 total = total + acc[chain][word]
         ptx.store_global_b32(out.toint() + Int64(cta * self.THREADS + thread) * 4, total)
-
-
-def compile_probe(probe: Stream | DependencyFloor | Producer | MmaRate, arch: str) -> CompiledKernel:
-    """The compiled probe; needs no GPU."""
-    from ..runtime import compile_jit
-
-    names = {Stream: "stream", DependencyFloor: "dependency-floor", Producer: "producer", MmaRate: "mma-rate"}
-    name = names[type(probe)]
-    return compile_jit(name, probe, probe.PARAMETERS, probe.block, probe.smem_bytes, arch, pdl=True)

@@ -1,7 +1,8 @@
 """The PTX instructions that the kernels issue themselves, one function each.
 
 Addresses are integers: shared memory as 32-bit `Int32`, global memory as 64-bit `Int64`. Everything is volatile and
-keeps its program order; what orders it between threads is the caller's business.
+keeps its program order; what orders it between threads is the caller's business. `x2` and `x4` are aligned vectors of
+that many 32-bit words.
 """
 
 import cutlass.cute as cute
@@ -9,6 +10,25 @@ from cutlass import Float32, Int32, Int64
 from cutlass._mlir.dialects import llvm
 
 _ptx = cute.arch.inline_ptx
+
+
+def _load(instruction, kind, count, address, *operands):
+    """`count` registers of type `kind` from [address]; `operands` follow the address."""
+    registers = ", ".join(f"{{$w{i}}}" for i in range(count))
+    registers = f"{{{registers}}}" if count > 1 else registers
+    more = "".join(f", {{$r{i}}}" for i in range(1, 1 + len(operands)))
+    text = f"{instruction} {registers}, [{{$r0}}]{more};"
+    return _ptx(text, write_only_types=[kind] * count, read_only_args=[address, *operands])
+
+
+def _store(instruction, address, words):
+    """The registers `words` to [address]."""
+    registers = ", ".join(f"{{$r{i}}}" for i in range(1, 1 + len(words)))
+    registers = f"{{{registers}}}" if len(words) > 1 else registers
+    _ptx(f"{instruction} [{{$r0}}], {registers};", read_only_args=[address, *words])
+
+
+# --- copies from global to shared memory
 
 
 def cp_async(smem, gmem, predicate=None):
@@ -21,6 +41,16 @@ def cp_async_evict_first(smem, gmem, policy):
     _ptx(
         "cp.async.cg.shared.global.L2::cache_hint [{$r0}], [{$r1}], 16, {$r2};",
         read_only_args=[smem, gmem, policy],
+    )
+
+
+def bulk_copy(smem, gmem, size, mbarrier, policy=None):
+    """Copies `size` bytes (a multiple of 16) global -> shared by the bulk engine, counted on `mbarrier` (address)."""
+    hint, more, operand = ("", [], "") if policy is None else (".L2::cache_hint", [policy], ", {$r4}")
+    _ptx(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
+        f"{hint} [{{$r0}}], [{{$r1}}], {{$r2}}, [{{$r3}}]{operand};",
+        read_only_args=[smem, gmem, size, mbarrier, *more],
     )
 
 
@@ -38,13 +68,12 @@ def vector_register(value, lane):
     return cute.arch.shuffle_sync(value + lane, lane) - lane
 
 
+# --- matrices
+
+
 def ldmatrix_x4(smem):
     """Four 8x8 BF16 matrices from shared memory, one 16-byte row address per lane; four 32-bit registers."""
-    return _ptx(
-        "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {{$w0}, {$w1}, {$w2}, {$w3}}, [{$r0}];",
-        write_only_types=[Int32] * 4,
-        read_only_args=[smem],
-    )
+    return _load("ldmatrix.sync.aligned.m8n8.x4.shared.b16", Int32, 4, smem)
 
 
 def mma_bf16(acc, a, b):
@@ -62,105 +91,45 @@ def mma_bf16(acc, a, b):
     return [Float32(llvm.extractvalue(f32, result, [i])) for i in range(4)]
 
 
-def store_shared_f32x2(smem, a, b):
-    """Stores two FP32 words (8 bytes, aligned) to shared memory."""
-    _ptx("st.shared.v2.f32 [{$r0}], {{$r1}, {$r2}};", read_only_args=[smem, a, b])
-
-
-def load_shared_f32(smem):
-    """Loads one FP32 word from shared memory."""
-    return _ptx("ld.shared.f32 {$w0}, [{$r0}];", write_only_types=[Float32], read_only_args=[smem])
-
-
-def pack_bf16x2(low, high):
-    """Rounds two FP32 to nearest-even BF16 and packs them, `low` in the low half."""
-    return _ptx("cvt.rn.bf16x2.f32 {$w0}, {$r0}, {$r1};", write_only_types=[Int32], read_only_args=[high, low])
-
-
-def store_global_b32x2(gmem, a, b):
-    """Stores two 32-bit registers (8 bytes, aligned) to global memory."""
-    _ptx("st.global.v2.b32 [{$r0}], {{$r1}, {$r2}};", read_only_args=[gmem, a, b])
-
-
-def load_global_b32x2(gmem):
-    """Loads two 32-bit registers (8 bytes, aligned) from global memory."""
-    return _ptx("ld.global.v2.b32 {{$w0}, {$w1}}, [{$r0}];", write_only_types=[Int32] * 2, read_only_args=[gmem])
-
-
-def unpack_bf16x2(pair):
-    """The two BF16 of a 32-bit register as FP32, low half first."""
-    return _bits_to_f32(pair << 16), _bits_to_f32(pair & Int32(-65536))
-
-
-def _bits_to_f32(bits):
-    return Float32(llvm.bitcast(Float32.mlir_type, bits.ir_value()))
-
-
-def bulk_copy(smem, gmem, size, mbarrier, policy=None):
-    """Copies `size` bytes (a multiple of 16) global -> shared by the bulk engine, counted on `mbarrier` (address)."""
-    target = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
-    if policy is None:
-        _ptx(target + " [{$r0}], [{$r1}], {$r2}, [{$r3}];", read_only_args=[smem, gmem, size, mbarrier])
-    else:
-        _ptx(
-            target + ".L2::cache_hint [{$r0}], [{$r1}], {$r2}, [{$r3}], {$r4};",
-            read_only_args=[smem, gmem, size, mbarrier, policy],
-        )
-
-
-def load_global_b32x4(gmem):
-    """Loads four 32-bit registers (16 bytes, aligned) from global memory."""
-    return _ptx(
-        "ld.global.v4.b32 {{$w0}, {$w1}, {$w2}, {$w3}}, [{$r0}];", write_only_types=[Int32] * 4, read_only_args=[gmem]
-    )
-
-
-def store_global_b32(gmem, value):
-    """Stores one 32-bit register to global memory."""
-    _ptx("st.global.b32 [{$r0}], {$r1};", read_only_args=[gmem, value])
-
-
-def store_shared_b32(smem, value):
-    """Stores one 32-bit register to shared memory."""
-    _ptx("st.shared.b32 [{$r0}], {$r1};", read_only_args=[smem, value])
+# --- shared memory
 
 
 def load_shared_b32(smem):
-    """Loads one 32-bit register from shared memory."""
-    return _ptx("ld.shared.b32 {$w0}, [{$r0}];", write_only_types=[Int32], read_only_args=[smem])
-
-
-def load_weights_b32x4(gmem, policy):
-    """Loads four 32-bit registers past L1, with an L2 cache policy.
-
-    Not `.nc`: the assembler moves such loads behind `griddepcontrol.wait`, which undoes the preload.
-    """
-    return _ptx(
-        "ld.global.L1::no_allocate.L2::cache_hint.v4.b32 {{$w0}, {$w1}, {$w2}, {$w3}}, [{$r0}], {$r1};",
-        write_only_types=[Int32] * 4,
-        read_only_args=[gmem, policy],
-    )
+    """A 32-bit register from shared memory."""
+    return _load("ld.shared.b32", Int32, 1, smem)
 
 
 def load_shared_b32x4(smem):
-    """Loads four 32-bit registers (16 bytes, aligned) from shared memory."""
-    return _ptx(
-        "ld.shared.v4.b32 {{$w0}, {$w1}, {$w2}, {$w3}}, [{$r0}];", write_only_types=[Int32] * 4, read_only_args=[smem]
-    )
+    """Four 32-bit registers from shared memory."""
+    return _load("ld.shared.v4.b32", Int32, 4, smem)
+
+
+def load_shared_f32(smem):
+    """An FP32 word from shared memory."""
+    return _load("ld.shared.f32", Float32, 1, smem)
 
 
 def load_shared_f32x4(smem):
-    """Loads four FP32 words (16 bytes, aligned) from shared memory."""
-    return _ptx(
-        "ld.shared.v4.f32 {{$w0}, {$w1}, {$w2}, {$w3}}, [{$r0}];",
-        write_only_types=[Float32] * 4,
-        read_only_args=[smem],
-    )
+    """Four FP32 words from shared memory."""
+    return _load("ld.shared.v4.f32", Float32, 4, smem)
+
+
+def store_shared_b32(smem, value):
+    """A 32-bit register to shared memory."""
+    _store("st.shared.b32", smem, [value])
+
+
+def store_shared_f32x2(smem, a, b):
+    """Two FP32 words to shared memory."""
+    _store("st.shared.v2.f32", smem, [a, b])
 
 
 def store_shared_f32x4(smem, words):
-    """Stores four FP32 words (16 bytes, aligned) to shared memory."""
-    _ptx("st.shared.v4.f32 [{$r0}], {{$r1}, {$r2}, {$r3}, {$r4}};", read_only_args=[smem, *words])
+    """Four FP32 words to shared memory."""
+    _store("st.shared.v4.f32", smem, words)
+
+
+# --- shared memory of other CTAs of the cluster
 
 
 def cluster_address(smem, cta):
@@ -169,12 +138,8 @@ def cluster_address(smem, cta):
 
 
 def load_cluster_f32x4(address):
-    """Loads four FP32 words (16 bytes, aligned) from any CTA of the cluster; `address` from `cluster_address`."""
-    return _ptx(
-        "ld.shared::cluster.v4.f32 {{$w0}, {$w1}, {$w2}, {$w3}}, [{$r0}];",
-        write_only_types=[Float32] * 4,
-        read_only_args=[address],
-    )
+    """Four FP32 words from any CTA of the cluster; `address` from `cluster_address`."""
+    return _load("ld.shared::cluster.v4.f32", Float32, 4, address)
 
 
 def store_cluster_async_f32x4(address, words, mbarrier):
@@ -195,45 +160,63 @@ def mbarrier_wait_cluster(mbarrier, parity):
     )
 
 
-def without(word, sentinel):
-    """`word` (32 bits), or 0 where it has exactly the bits of `sentinel`."""
-    return _ptx(
-        "{.reg .pred same; setp.eq.b32 same, {$r0}, {$r1}; selp.b32 {$w0}, 0, {$r0}, same;}",
-        write_only_types=[Int32],
-        read_only_args=[word, sentinel],
-    )
+# --- global memory
 
 
-def f32_bits(value):
-    """The 32 bits of an FP32 word."""
-    return Int32(llvm.bitcast(Int32.mlir_type, value.ir_value()))
+def load_global_b32x2(gmem):
+    """Two 32-bit registers from global memory."""
+    return _load("ld.global.v2.b32", Int32, 2, gmem)
+
+
+def load_global_b32x4(gmem):
+    """Four 32-bit registers from global memory."""
+    return _load("ld.global.v4.b32", Int32, 4, gmem)
+
+
+def load_weights_b32x4(gmem, policy):
+    """Four 32-bit registers past L1, with an L2 cache policy.
+
+    Not `.nc`: the assembler moves such loads behind `griddepcontrol.wait`, which undoes the preload.
+    """
+    return _load("ld.global.L1::no_allocate.L2::cache_hint.v4.b32", Int32, 4, gmem, policy)
+
+
+def store_global_b32(gmem, value):
+    """A 32-bit register to global memory."""
+    _store("st.global.b32", gmem, [value])
+
+
+def store_global_b32x2(gmem, a, b):
+    """Two 32-bit registers to global memory."""
+    _store("st.global.v2.b32", gmem, [a, b])
+
+
+def store_global_b32x4(gmem, words):
+    """Four 32-bit registers to global memory."""
+    _store("st.global.v4.b32", gmem, words)
+
+
+# --- between kernels that run at the same time
 
 
 def publish_gpu_b32x4(gmem, words):
     """Stores 16 bytes that a kernel of the same GPU polls for."""
-    _ptx("st.relaxed.gpu.global.v4.b32 [{$r0}], {{$r1}, {$r2}, {$r3}, {$r4}};", read_only_args=[gmem, *words])
+    _store("st.relaxed.gpu.global.v4.b32", gmem, words)
 
 
 def publish_system_b32x4(gmem, words):
     """Stores 16 bytes that a kernel of any GPU polls for."""
-    _ptx("st.relaxed.sys.global.v4.b32 [{$r0}], {{$r1}, {$r2}, {$r3}, {$r4}};", read_only_args=[gmem, *words])
+    _store("st.relaxed.sys.global.v4.b32", gmem, words)
 
 
 def publish_multicast_b32x4(gmem, words):
     """Stores 16 bytes to every GPU behind a multicast address."""
-    _ptx(
-        "multimem.st.relaxed.sys.global.v4.f32 [{$r0}], {{$r1}, {$r2}, {$r3}, {$r4}};",
-        read_only_args=[gmem, *(_bits_to_f32(word) for word in words)],
-    )
+    _store("multimem.st.relaxed.sys.global.v4.f32", gmem, [_bits_to_f32(word) for word in words])
 
 
 def poll_b32x4(gmem):
     """Loads 16 bytes that another kernel may be publishing."""
-    return _ptx(
-        "ld.relaxed.sys.global.v4.b32 {{$w0}, {$w1}, {$w2}, {$w3}}, [{$r0}];",
-        write_only_types=[Int32] * 4,
-        read_only_args=[gmem],
-    )
+    return _load("ld.relaxed.sys.global.v4.b32", Int32, 4, gmem)
 
 
 def nanoseconds():
@@ -243,6 +226,32 @@ def nanoseconds():
     return Int64(clock)
 
 
-def store_global_b32x4(gmem, words):
-    """Stores four 32-bit registers (16 bytes, aligned) to global memory."""
-    _ptx("st.global.v4.b32 [{$r0}], {{$r1}, {$r2}, {$r3}, {$r4}};", read_only_args=[gmem, *words])
+# --- values
+
+
+def pack_bf16x2(low, high):
+    """Rounds two FP32 to nearest-even BF16 and packs them, `low` in the low half."""
+    return _ptx("cvt.rn.bf16x2.f32 {$w0}, {$r0}, {$r1};", write_only_types=[Int32], read_only_args=[high, low])
+
+
+def unpack_bf16x2(pair):
+    """The two BF16 of a 32-bit register as FP32, low half first."""
+    return _bits_to_f32(pair << 16), _bits_to_f32(pair & Int32(-65536))
+
+
+def f32_bits(value):
+    """The 32 bits of an FP32 word."""
+    return Int32(llvm.bitcast(Int32.mlir_type, value.ir_value()))
+
+
+def _bits_to_f32(bits):
+    return Float32(llvm.bitcast(Float32.mlir_type, bits.ir_value()))
+
+
+def without(word, sentinel):
+    """`word` (32 bits), or 0 where it has exactly the bits of `sentinel`."""
+    return _ptx(
+        "{.reg .pred same; setp.eq.b32 same, {$r0}, {$r1}; selp.b32 {$w0}, 0, {$r0}, same;}",
+        write_only_types=[Int32],
+        read_only_args=[word, sentinel],
+    )

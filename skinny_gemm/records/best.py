@@ -8,7 +8,7 @@ from ..device import REFERENCE
 from ..files import write_whole
 from ..tactics import defaults
 from . import store
-from .store import BOUNDS, PEERS, Record, fastest
+from .schema import BOUNDS, PEERS, Record, fastest
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def competing(rows: Iterable[Record], kernel: str | None = None) -> list[Record]
 
 
 def newest(rows: Iterable[Record]) -> list[Record]:
-    """Of each point the last of `rows`, which come oldest campaign first."""
+    """Of each point the last of `rows`, which come as `store.rows` gives them."""
     return list({row.point: row for row in rows}.values())
 
 

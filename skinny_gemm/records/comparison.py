@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from ..catalogue import data_dir
+from .schema import Campaign, Record
 from .statistics import TOLERANCE, Verdict, verdict
-from .store import Campaign, Record, read_campaign
+from .store import campaign_folder, read_campaign
 
 WORST = 12  #: points that the text shows
 
@@ -128,7 +128,7 @@ def compare(first: str | Path, second: str | Path, tolerance: float = TOLERANCE)
     """
     if not 0 <= tolerance < 1:
         raise ValueError(f"tolerance is {tolerance}, but must be a fraction of 0 to 1.")
-    (one, rows_one), (two, rows_two) = (read_campaign(_folder(name)) for name in (first, second))
+    (one, rows_one), (two, rows_two) = (read_campaign(campaign_folder(name)) for name in (first, second))
     of_one, of_two = ({row.point: row for row in rows} for rows in (rows_one, rows_two))
     common = [point for point in of_one if point in of_two]
     if not common:
@@ -136,15 +136,6 @@ def compare(first: str | Path, second: str | Path, tolerance: float = TOLERANCE)
     pairs = [Pair(of_one[p], of_two[p], verdict(of_two[p], of_one[p], tolerance)) for p in common]
     pairs.sort(key=lambda pair: -pair.change)
     return Comparison(one, two, tuple(pairs), len(of_one) - len(common), len(of_two) - len(common), tolerance)
-
-
-def _folder(name: str | Path) -> Path:
-    root = data_dir() / "campaigns"
-    for folder in (root / name, Path(name)):
-        if folder.is_dir():
-            return folder
-    known = sorted(path.name for path in root.iterdir() if path.is_dir()) if root.is_dir() else []
-    raise ValueError(f"There is no campaign {str(name)!r}: recorded are {', '.join(known) or 'none'}.")
 
 
 def _facts(campaign: Campaign) -> dict:

@@ -10,8 +10,8 @@ from .. import device as devices
 from ..device import Device
 from ..problem import GemmProblem
 from ..tactics import KERNELS
+from .schema import Campaign, Record, fastest
 from .statistics import Verdict, verdict
-from .store import Campaign, Record, fastest
 
 TARGET = 0.02  #: the grid is good enough where it costs no more
 
@@ -36,10 +36,10 @@ class Cost:
         return verdict(self.coarse, self.best)
 
 
-def summary(campaign: Campaign, rows: Iterable[Record]) -> list[str]:
-    """`lines` of what pruning costs by the full sweeps of a campaign."""
+def costs_of(campaign: Campaign, rows: Iterable[Record]) -> list[Cost]:
+    """The costs by the full sweeps of a campaign."""
     failed = [tuple(failure[name] for name in ("kernel", "n", "k", "m", "tactic")) for failure in campaign.failures]
-    return lines(costs(rows, devices.get(campaign.device), failed))
+    return costs(rows, devices.get(campaign.device), failed)
 
 
 def costs(rows: Iterable[Record], device: Device, failed: Iterable[tuple] = ()) -> list[Cost]:

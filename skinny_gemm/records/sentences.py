@@ -11,8 +11,8 @@ from ..checks import check_choice
 from ..device import REFERENCE
 from . import store
 from .best import Best, best, competing, weight_rows
+from .schema import MODES, PEERS, Record, fastest, is_slow
 from .statistics import Verdict, verdict
-from .store import MODES, PEERS, Record, fastest
 
 _THAN = {Verdict.FASTER: "than", Verdict.SLOWER: "than", Verdict.SAME: "as", Verdict.UNDECIDED: "against"}
 
@@ -44,7 +44,7 @@ def answer(
         else "No peer is recorded.",
         f"Campaign {result.campaign}, commit {result.commit[:8]}.",
         elsewhere(chosen, _rivals(rows, of_problem, result.bound)),
-        "The SM clock had dropped when it was measured: measure again." if store.is_slow(chosen, campaign) else "",
+        "The SM clock had dropped when it was measured: measure again." if is_slow(chosen, campaign) else "",
     )
     return result, " ".join(sentence for sentence in sentences if sentence)
 

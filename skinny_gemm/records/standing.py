@@ -8,8 +8,8 @@ from itertools import product
 from statistics import median
 
 from .best import bound_of, newest
+from .schema import MODES, PEERS, Campaign, Record, fastest
 from .statistics import verdict
-from .store import MODES, PEERS, Campaign, Record, fastest
 
 NOISE = 0.04  #: 95 % of the points of two campaigns on two boards differed by less, see the README
 

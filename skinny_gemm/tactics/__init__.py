@@ -8,8 +8,8 @@ from .warp_splitk import WarpSplitKTactic
 from .ws_gemm import WsGemmTactic
 
 KERNELS: dict[str, type[Tactic]] = {
-    "warp-splitk": WarpSplitKTactic,
-    "ws-gemm": WsGemmTactic,
+    WarpSplitKTactic.kernel: WarpSplitKTactic,
+    WsGemmTactic.kernel: WsGemmTactic,
 }
 
 

@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skinny_gemm.analysis import stationary
-from skinny_gemm.explore import cluster
 from skinny_gemm.figures import stationary as figures
 from skinny_gemm.figures import style
 from skinny_gemm.interpreter.trace import Trace
 from skinny_gemm.layouts import ws_gemm as layout
 from skinny_gemm.problem import GemmProblem
+from skinny_gemm.runtime.trials import traced, trial
 from skinny_gemm.tactics import WsGemmTactic
 from tests.support.drawings import rectangles, texts
 
@@ -82,12 +82,11 @@ def test_every_weight_of_a_cluster_waits_somewhere(cut, data):
 
 
 def steps(tactic, problem=PROBLEM, ptx=None, warp=0):
-    run = cluster.traced(tactic, problem, "in_order", stationary.OPCODES)
+    run = traced(tactic, problem, "sm_90a", "in_order", stationary.OPCODES)
     table = run.table
     if ptx is not None:
         trace = Trace(opcodes=stationary.OPCODES, ctas=[0])
-        cluster.execute(replace(run.compiled, ptx=ptx(run.compiled.ptx)), tactic, problem, "in_order", trace=trace)
-        table = trace.table()
+        table = trial(replace(run.compiled, ptx=ptx(run.compiled.ptx)), tactic, problem, trace=trace).table
     return stationary.warp_steps(
         table[(table.cta == 0) & (table.warp == warp)], run.compiled.ptx, tactic.smem_regions(problem)
     )

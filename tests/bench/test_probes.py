@@ -8,8 +8,8 @@ pytest.importorskip("cutlass")
 from skinny_gemm import interpreter
 from skinny_gemm.artifact import LaunchArguments
 from skinny_gemm.bench import bounds
-from skinny_gemm.kernels.probes import DependencyFloor, MmaRate, Producer, Ring, Stream, compile_probe
-from skinny_gemm.runtime import sass
+from skinny_gemm.kernels.probes import DependencyFloor, MmaRate, Producer, Ring, Stream
+from skinny_gemm.runtime import compile_probe, sass
 
 
 @pytest.mark.parametrize("ring", bounds.RINGS, ids=str)

@@ -14,7 +14,7 @@ import pytest
 from skinny_gemm import device
 from skinny_gemm.__main__ import main
 from skinny_gemm.artifact import Parameter
-from skinny_gemm.bench import campaign
+from skinny_gemm.bench.plan import Request, plan
 from skinny_gemm.catalogue import data_dir
 from skinny_gemm.layouts import WARP, end, placed
 from skinny_gemm.layouts.banks import Access
@@ -240,7 +240,9 @@ def test_its_resources_and_instructions_are_told(call):
 
 
 def test_a_campaign_sweeps_its_neighbours():
-    points, left_out = campaign.plan("toy", [(64, 256)], [9, 17], H200, "coarse", ["chained"], ["cublas"])
+    request = Request("toy", [GemmProblem(1, 64, 256)], [9, 17], "coarse", ["chained"], ["cublas"])
+    tasks, left_out = plan(request, H200)
+    points = [task.point for task in tasks]
     assert {point.tactic for point in points if point.kernel == "toy"} == {"4,4", "1,4", "2,4", "4,0"}
     assert {point.kernel for point in points} == {"toy", "cublas"} and "M is 17" in left_out[0]
 

@@ -49,7 +49,7 @@ def test_half_a_sweep_is_not_judged_but_a_failed_tactic_is_swept(tmp_path):
 def test_the_summary_says_how_many_are_within_the_target(tmp_path):
     folder, rows = sweep(tmp_path)
     (found,) = pruning.costs(rows, H200)
-    *_, line, last = pruning.summary(records.load_campaign(folder), rows)
+    *_, line, last = pruning.lines(pruning.costs_of(records.load_campaign(folder), rows))
     assert found.coarse.tactic in line and f"{found.cost:.1%}" in line and line.endswith(str(found.verdict))
     assert last.startswith(f"{int(found.cost <= 0.02)} of 1 problems within 2% of the best")
     assert pruning.lines([]) == ["no problem was swept in full: measure with --tactics full"]

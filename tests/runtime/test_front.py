@@ -7,8 +7,6 @@
 - everything out of place is refused in one sentence, and nothing compiles while it runs.
 """
 
-import copy
-import dataclasses
 import json
 import re
 from dataclasses import replace
@@ -25,6 +23,7 @@ from skinny_gemm.layouts import mailbox as layout
 from skinny_gemm.problem import KIMI_K3, GemmProblem
 from skinny_gemm.runtime import compile_kernel
 from skinny_gemm.runtime import front as module
+from skinny_gemm.runtime import prepared as prepared_module
 from skinny_gemm.runtime import verify_front as verifying
 from skinny_gemm.runtime.bfloat16 import from_bits, to_bits
 from skinny_gemm.runtime.verify import verify
@@ -64,16 +63,15 @@ FLUSHED = (  # a comparison of floats that flushes subnormals, written in intege
 
 def edited(prepared, *edits):
     """The same publishers with another PTX; every edit must change it."""
-    copies = []
-    for publisher in prepared:
-        compiled = publisher._compiled[M]
+
+    def edit(compiled):
         for pattern, replacement in edits:
             ptx = re.sub(pattern, replacement, compiled.ptx)
             assert ptx != compiled.ptx, f"{pattern} is not in the PTX"
-            compiled = dataclasses.replace(compiled, ptx=ptx)
-        copies.append(copy.copy(publisher))
-        copies[-1]._compiled = {M: compiled}
-    return copies
+            compiled = replace(compiled, ptx=ptx)
+        return compiled
+
+    return [publisher.edited(edit) for publisher in prepared]
 
 
 class TestWholeProduct:
@@ -337,23 +335,23 @@ class TestRefusals:
 def test_run_never_compiles(monkeypatch):
     mailbox = Mailbox.local(FRONT, capacity=M)
     prepared = PreparedWsGemm(bf16(FRONT.n, FRONT.k), FRONT, {M: TACTICS["gather"]}, mailbox)
-    monkeypatch.setattr(module, "compile_kernel", lambda *_, **__: pytest.fail("run compiled"))
+    monkeypatch.setattr(prepared_module, "compile_kernel", lambda *_, **__: pytest.fail("run compiled"))
     prepared.run(bf16(M, FRONT.k), 0)
 
 
 def test_a_local_mailbox_takes_the_binary_without_options():
     """`verify` compiles that one: a second, equal one would cost seconds."""
     prepared = PreparedWsGemm(bf16(FRONT.n, FRONT.k), FRONT, {M: TACTICS["gather"]}, Mailbox.local(FRONT, capacity=M))
-    assert prepared._compiled[M] is compile_kernel(TACTICS["gather"], replace(FRONT, m=M))
+    assert prepared.compiled[M] is compile_kernel(TACTICS["gather"], replace(FRONT, m=M))
 
 
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
         (dict(transport="bogus"), "transport is 'bogus', but must be one of local, peers, multicast"),
-        (dict(transport="peers", peers=0), "peers is 0, but must be a positive integer"),
-        (dict(transport="peers", peers=-1), "peers is -1, but must be a positive integer"),
-        (dict(transport="peers", peers=True), "peers is True, but must be a positive integer"),
+        (dict(transport="peers", peers=0), "peers is 0, but must be an integer of at least 1"),
+        (dict(transport="peers", peers=-1), "peers is -1, but must be an integer of at least 1"),
+        (dict(transport="peers", peers=True), "peers is True, but must be an integer of at least 1"),
     ],
 )
 def test_a_kernel_that_publishes_nowhere_is_not_compiled(options, sentence):
@@ -427,7 +425,7 @@ class TestCommandLine:
         )
 
     def test_a_publisher_that_does_not_come_is_status_1(self, capsys, monkeypatch):
-        monkeypatch.setattr(module, "execute", lambda *_, **__: None)
+        monkeypatch.setattr(module.PreparedWsGemm, "launch", lambda *_, **__: None)
         assert main(SMALL.split()) == 1
         assert re.match(r"FAILED: front of 2 ranks: rank \d did not publish ", capsys.readouterr().out)
 

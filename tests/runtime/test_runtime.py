@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from skinny_gemm import PreparedWarpSplitK, WarpSplitKTactic, matmul, runtime
 from skinny_gemm.problem import GemmProblem
-from skinny_gemm.runtime import cache, compile_kernel, gemm
+from skinny_gemm.runtime import cache, compile_kernel
+from skinny_gemm.runtime import prepared as prepared_module
 from skinny_gemm.runtime.bfloat16 import from_bits, to_bits
 
 TACTIC = WarpSplitKTactic(16, 8, 128, 2, 1)
@@ -178,14 +179,14 @@ class TestPrepared:
 
     def test_run_never_compiles(self, monkeypatch):
         prepared = PreparedWarpSplitK(bf16(N, K), {1: TACTIC})
-        monkeypatch.setattr(gemm, "compile_kernel", lambda *_: pytest.fail("run compiled"))
+        monkeypatch.setattr(prepared_module, "compile_kernel", lambda *_: pytest.fail("run compiled"))
         prepared.run(bf16(1, K), bf16(1, N))
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (dict(backend="tpu"), "'auto', 'cuda' or 'interpreter'"),
+        (dict(backend="tpu"), "backend is 'tpu', but must be one of auto, interpreter, cuda"),
         (dict(backend="cuda"), "tensors are on the CPU"),
         (dict(x=bf16(33, K)), "M = 33"),
         (dict(x=bf16(8, K + 1)), "x has shape"),

@@ -108,6 +108,21 @@ def test_the_default_is_legal_or_the_reason_is_given(m, shape, name):
         assert WsGemmTactic.heuristic(problem, gpu).why_not(problem, gpu) is None
 
 
+@pytest.mark.parametrize(("m", "n", "k"), [(3, 64, 512), (17, 48, 1792), (64, 80, 896)])
+def test_enumerate_and_choices_are_exactly_what_is_legal(m, n, k):
+    """It searches ranges of `staged`; here every value is asked. M counts by tiles of eight tokens alone."""
+    problem, legal = GemmProblem(m, n, k), []
+    sizes = [8 << i for i in range(4) if 8 << i < 16 * -(-m // 8)]
+    for rt, kq, ks in itertools.product(range(1, 9), range(1, 33), range(1, 17)):
+        if rt * kq <= 32 and n % (16 * rt) == 0 and k % (32 * kq * ks) == 0:
+            rest = itertools.product(range(k // (32 * kq * ks) + 2), [0, *sizes], (1, 2, 4))
+            legal += [t for more in rest if (t := WsGemmTactic(rt, kq, ks, *more)).why_not(problem, H200) is None]
+    assert WsGemmTactic.enumerate(problem, H200) == legal
+    assert WsGemmTactic.choices(problem, H200) == {
+        f.name: tuple(sorted({getattr(t, f.name) for t in legal})) for f in dataclasses.fields(WsGemmTactic)
+    }
+
+
 def test_the_choices_are_the_values_of_legal_tactics():
     legal = WsGemmTactic.enumerate(FRONT, H200)
     for field, values in WsGemmTactic.choices(FRONT, H200).items():

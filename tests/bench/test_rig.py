@@ -1,4 +1,4 @@
-"""The measuring machine, run on the CPU with a fake timer and a fake launcher.
+"""The measuring rig, run on the CPU with a fake timer and a fake launcher.
 
 Properties: a cold graph goes equally often through copies that exceed 5x L2; a result that is wrong or not fully
 written, and a word written outside the results, is refused, whatever the time; bounds, peers and our kernels all pass
@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from skinny_gemm import device
 from skinny_gemm.bench import graphs
-from skinny_gemm.bench.machine import Machine
-from skinny_gemm.problem import FrontProblem
-from skinny_gemm.records import MODES, Point, interval_of
+from skinny_gemm.bench.rig import Rig
+from skinny_gemm.bench.task import Task
+from skinny_gemm.problem import FrontProblem, GemmProblem
+from skinny_gemm.records import MODES, ExposedSamples, Point, interval_of
 from skinny_gemm.tactics import WsGemmTactic
 
 N, K = 64, 256
@@ -60,47 +61,52 @@ def gemm(compiled, arguments, pdl):
         mailbox[:, FRONT.latent : FRONT.latent + 2 * FRONT.valid] = logits
 
 
+def task(kernel, m, tactic="", mode="chained", weights="cold"):
+    problem = dataclasses.replace(FRONT, m=m) if kernel == "ws-gemm" else GemmProblem(m, N, K)
+    return Task.of(kernel, problem, tactic, mode, weights)
+
+
 @pytest.fixture
-def machine(monkeypatch):
-    """`machine(run)`: a machine that compiles nothing."""
-    from skinny_gemm.bench import machine as module
+def rig(monkeypatch):
+    """`rig(run)`: a rig that compiles nothing."""
+    from skinny_gemm.bench import rig as module
     from skinny_gemm.kernels.probes import Producer
     from skinny_gemm.kernels.warp_splitk import PARAMETERS
     from skinny_gemm.kernels.ws_gemm import WsGemm
 
-    def compiled(kernel, tactic, problem, arch):
-        if kernel == "warp-splitk":
+    def compiled(task, arch):
+        if task.point.kernel == "warp-splitk":
             return SimpleNamespace(parameters=PARAMETERS)
-        assert isinstance(problem, FrontProblem)
-        return WsGemm(problem, WsGemmTactic.parse(tactic), True, "local", 1)
+        assert isinstance(task.problem, FrontProblem)
+        return WsGemm(task.problem, WsGemmTactic.parse(task.point.tactic), True, "local", 1)
 
     def build(run=gemm):
-        machine = Machine(TINY, [(N, K)], 1, timer=FakeTimer(), run=run, torch_device="cpu", fronts={(N, K): FRONT})
-        machine._probe = lambda probe: SimpleNamespace(parameters=Producer.PARAMETERS)
-        return machine
+        rig = Rig(TINY, [(N, K)], 1, timer=FakeTimer(), run=run, torch_device="cpu")
+        rig._probe = lambda probe: SimpleNamespace(parameters=Producer.parameters)
+        return rig
 
-    monkeypatch.setattr(module, "_compile", compiled)
+    monkeypatch.setattr(module, "compile_task", compiled)
     return build
 
 
 @pytest.mark.parametrize("m", [1, 7, 32])
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("kernel", ["warp-splitk", "cublas"])
-def test_a_right_result_is_measured(machine, kernel, mode, m):
-    machine = machine()
-    result = machine.measure(Point(kernel, N, K, m, TACTIC if kernel == "warp-splitk" else "", mode))
+def test_a_right_result_is_measured(rig, kernel, mode, m):
+    rig = rig()
+    result = rig.measure(task(kernel, m, TACTIC if kernel == "warp-splitk" else "", mode))
     replays = 2 * graphs.EXPOSED_REPLAYS if mode == "exposed" else graphs.REPLAYS
     assert result.relative_error < 4e-3 and len(result.samples_us) == replays
     assert result.bytes == 2 * (N * K + m * K + m * N)
-    launches, rounds, _ = machine.timer.calls[0]
+    launches, rounds, _ = rig.timer.calls[0]
     assert launches * 2 * N * K > 5 * TINY.l2_bytes and rounds >= 1
 
 
 @pytest.mark.parametrize("m", [1, 9, 64])
 @pytest.mark.parametrize("mode", MODES)
-def test_a_right_mailbox_is_measured(machine, mode, m):
-    machine = machine()
-    result = machine.measure(Point("ws-gemm", N, K, m, FRONT_TACTIC, mode))
+def test_a_right_mailbox_is_measured(rig, mode, m):
+    rig = rig()
+    result = rig.measure(task("ws-gemm", m, FRONT_TACTIC, mode))
     assert 1e-3 < result.relative_error < 4e-3, "the larger error, of the BF16 latent"
     assert result.bytes == 2 * (N * K + m * K) + m * (2 * FRONT.shard + 4 * FRONT.valid)
 
@@ -114,18 +120,18 @@ def test_a_right_mailbox_is_measured(machine, mode, m):
         (2 * FRONT.shard + 24, "wrong result: [0-9]+ words outside"),
     ],
 )
-def test_every_result_of_a_mailbox_is_checked_and_the_rest_is_left_alone(machine, column, words):
+def test_every_result_of_a_mailbox_is_checked_and_the_rest_is_left_alone(rig, column, words):
     def sloppy(compiled, arguments, pdl):
         gemm(compiled, arguments, pdl)
         arguments.values[-1][6, column : column + 2] = 77.0
 
     with pytest.raises(ValueError, match=words):
-        machine(sloppy).measure(Point("ws-gemm", N, K, 7, FRONT_TACTIC))
+        rig(sloppy).measure(task("ws-gemm", 7, FRONT_TACTIC))
 
 
 @pytest.mark.parametrize(("kernel", "tactic"), [("warp-splitk", TACTIC), ("ws-gemm", FRONT_TACTIC), ("cublas", "")])
-def test_an_exposed_launch_follows_a_producer_of_its_x(machine, kernel, tactic):
-    """Graph by graph: producers alone, then pairs; the kernel reads what the producer wrote, not the machine's x."""
+def test_an_exposed_launch_follows_a_producer_of_its_x(rig, kernel, tactic):
+    """Graph by graph: producers alone, then pairs; the kernel reads what the producer wrote, not the rig's x."""
     order = []
 
     def run(compiled, arguments, pdl):
@@ -137,32 +143,32 @@ def test_an_exposed_launch_follows_a_producer_of_its_x(machine, kernel, tactic):
             gemm(compiled, arguments, pdl)
             values["source"].add_(0)
         else:
-            assert values["x"].data_ptr() != machine._latest.x.data_ptr()
+            assert values["x"].data_ptr() != rig._latest.x.data_ptr()
             gemm(compiled, arguments, pdl)
 
-    machine = machine(run)
-    result = machine.measure(Point(kernel, N, K, 8, tactic, "exposed"))
-    (alone, *_), (pairs, *_) = machine.timer.calls
+    rig = rig(run)
+    result = rig.measure(task(kernel, 8, tactic, "exposed"))
+    (alone, *_), (pairs, *_) = rig.timer.calls
     assert pairs == 2 * alone
     if kernel != "cublas":  # which is not launched by `run`
         assert order == [False, *[True] * alone, *[True, False] * alone]
-    assert result.samples_us == [4.0] * graphs.EXPOSED_REPLAYS + [2.0] * graphs.EXPOSED_REPLAYS
-    assert interval_of("exposed", result.samples_us).median == 2.0
+    assert result.samples_us == ExposedSamples([4.0] * graphs.EXPOSED_REPLAYS, [2.0] * graphs.EXPOSED_REPLAYS)
+    assert interval_of(result.samples_us).median == 2.0
 
 
 @pytest.mark.parametrize("mode", ["isolated", "chained"])
-def test_the_mode_sets_the_pdl_attribute_of_every_launch(machine, mode):
+def test_the_mode_sets_the_pdl_attribute_of_every_launch(rig, mode):
     seen = []
 
     def run(compiled, arguments, pdl):
         seen.append(pdl)
         gemm(compiled, arguments, pdl)
 
-    machine(run).measure(Point("warp-splitk", N, K, 8, TACTIC, mode))
+    rig(run).measure(task("warp-splitk", 8, TACTIC, mode))
     assert seen and set(seen) == {mode == "chained"}
 
 
-def test_every_copy_of_the_weight_is_different_and_checked(machine):
+def test_every_copy_of_the_weight_is_different_and_checked(rig):
     calls = []
 
     def wrong_once(compiled, arguments, pdl):
@@ -172,60 +178,60 @@ def test_every_copy_of_the_weight_is_different_and_checked(machine):
             arguments.values[2].mul_(1.01)
 
     with pytest.raises(ValueError, match="wrong result: relative error 1"):
-        machine(wrong_once).measure(Point("warp-splitk", N, K, 8, TACTIC))
+        rig(wrong_once).measure(task("warp-splitk", 8, TACTIC))
     assert len(set(calls)) == len(calls)
 
 
 @pytest.mark.parametrize("row", [0, 6])
-def test_an_element_that_nobody_writes_is_a_wrong_result(machine, row):
+def test_an_element_that_nobody_writes_is_a_wrong_result(rig, row):
     def forgetful(compiled, arguments, pdl):
         kept = arguments.values[2][row, 5].clone()
         gemm(compiled, arguments, pdl)
         arguments.values[2][row, 5] = kept
 
     with pytest.raises(ValueError, match="wrong result: relative error nan"):
-        machine(forgetful).measure(Point("warp-splitk", N, K, 7, TACTIC))
+        rig(forgetful).measure(task("warp-splitk", 7, TACTIC))
 
 
-def test_warm_weights_are_one_copy(machine):
-    machine = machine()
-    machine.measure(Point("warp-splitk", N, K, 1, TACTIC, "isolated", "warm"))
-    assert machine.timer.calls[0][0] == 1
+def test_warm_weights_are_one_copy(rig):
+    rig = rig()
+    rig.measure(task("warp-splitk", 1, TACTIC, "isolated", "warm"))
+    assert rig.timer.calls[0][0] == 1
 
 
 @pytest.mark.parametrize("ring", ["528x3x8192", "132x12x16384"])
-def test_the_stream_bound_reads_every_copy_to_its_end(machine, ring):
+def test_the_stream_bound_reads_every_copy_to_its_end(rig, ring):
     spans = []
 
     def run(compiled, arguments, pdl):
         source, chunks, rounds = arguments.values
         spans.append((source.data_ptr(), chunks * compiled.ring.chunk_bytes, rounds, arguments.grid))
 
-    machine = machine(run)
-    machine._probe = lambda probe: probe
-    result = machine.measure(Point("stream", N, K, 0, ring, "chained"))
+    rig = rig(run)
+    rig._probe = lambda probe: probe
+    result = rig.measure(Task(Point("stream", N, K, 0, ring, "chained"), GemmProblem(1, N, K)))
     assert result.bytes == 2 * N * K and result.relative_error != result.relative_error
-    end = machine.pool.data_ptr() + 2 * machine.pool.numel()
+    end = rig.pool.data_ptr() + 2 * rig.pool.numel()
     for start, size, rounds, grid in spans:
         assert size >= 2 * N * K and start + size <= end and rounds == 1
         assert grid == (int(ring.split("x")[0]), 1, 1)
 
 
-def test_the_dependency_floor_launches_the_grid_it_names(machine):
+def test_the_dependency_floor_launches_the_grid_it_names(rig):
     grids = []
-    machine = machine(lambda compiled, arguments, pdl: grids.append((arguments.grid, arguments.values[2], pdl)))
-    machine._probe = lambda probe: probe
-    machine.measure(Point("dependency-floor", N, K, 1, "4", "chained"))
+    rig = rig(lambda compiled, arguments, pdl: grids.append((arguments.grid, arguments.values[2], pdl)))
+    rig._probe = lambda probe: probe
+    rig.measure(Task(Point("dependency-floor", N, K, 1, "4", "chained"), GemmProblem(1, N, K)))
     assert grids == [((4, 1, 1), K * 2 // 16, True)]
 
 
-def test_ceilings_have_the_names_that_devices_use(machine, monkeypatch):
+def test_ceilings_have_the_names_that_devices_use(rig, monkeypatch):
     from skinny_gemm.bench import bounds
 
     monkeypatch.setattr(bounds, "ASYMPTOTE_BYTES", 1 << 16)
-    machine = machine(lambda compiled, arguments, pdl: None)
-    machine._probe = lambda probe: probe
-    found = machine.ceilings()
+    rig = rig(lambda compiled, arguments, pdl: None)
+    rig._probe = lambda probe: probe
+    found = rig.ceilings()
     assert set(found) == {"hbm_read_tbs", "copy_tbs", "l2_read_tbs", "bf16_tflops"} and min(found.values()) > 0
 
 
@@ -250,48 +256,6 @@ def test_a_graph_lasts_long_enough_to_hide_its_start(launches, expected_us):
 
 def test_buffers_are_fresh_for_each_seed():
     def pool(seed):
-        return Machine(TINY, [(N, K)], seed, timer=FakeTimer(), run=gemm, torch_device="cpu").pool
+        return Rig(TINY, [(N, K)], seed, timer=FakeTimer(), run=gemm, torch_device="cpu").pool
 
     assert torch.equal(pool(1), pool(1)) and not torch.equal(pool(1), pool(2))
-
-
-def test_compilation_is_shared_by_ms_and_modes_and_its_failure_reaches_every_point(monkeypatch):
-    from skinny_gemm.bench import machine as module
-
-    class InProcess:
-        def __init__(self, workers, mp_context):
-            pass
-
-        def submit(self, function, *arguments):
-            from concurrent.futures import Future
-
-            future = Future()
-            try:
-                future.set_result(function(*arguments))
-            except ValueError as error:
-                future.set_exception(error)
-            return future
-
-        def shutdown(self, **_):
-            pass
-
-    compiled = []
-
-    def compile_one(kernel, tactic, problem, arch):
-        compiled.append((tactic, problem.m, arch))
-        if tactic == "32,8,128,2,1":
-            raise ValueError("the assembler refused")
-        return "binary"
-
-    monkeypatch.setattr(module, "ProcessPoolExecutor", InProcess)
-    monkeypatch.setattr(module, "_compile", compile_one)
-    good = [Point("warp-splitk", N, K, m, TACTIC, mode) for m in (1, 8) for mode in MODES]
-    bad = [dataclasses.replace(point, tactic="32,8,128,2,1") for point in good]
-    front = [dataclasses.replace(point, kernel="ws-gemm", tactic=FRONT_TACTIC) for point in good]
-    progress = []
-    points = [*good, *bad, *front, Point("cublas", N, K, 1)]
-    wrong = module.compile_all("sm_90a", {(N, K): FRONT}, points, lambda *args: progress.append(args))
-    once = [(TACTIC, 1), ("32,8,128,2,1", 1), (FRONT_TACTIC, 1), (FRONT_TACTIC, 8)]  # ws-gemm is compiled for each M
-    assert sorted(compiled) == sorted((*one, "sm_90a") for one in once)
-    assert wrong == dict.fromkeys(bad, "does not compile: the assembler refused")
-    assert progress == [("compile", i, 4) for i in (1, 2, 3, 4)]

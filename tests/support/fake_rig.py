@@ -1,9 +1,10 @@
-"""Machines for a spawned process, without GPU and PyTorch: what a point does is written in its tactic.
+"""Rigs for a spawned process, without GPU and PyTorch: what a task does is written in its tactic.
 
-`python -m tests.bench.fake_machine FOLDER [resume]` runs a campaign of slow points on it, to be interrupted.
+`python -m tests.support.fake_rig FOLDER [resume]` runs a campaign of slow points on it, to be interrupted.
 """
 
 import os
+import signal
 import sys
 import time
 from dataclasses import replace
@@ -11,15 +12,20 @@ from functools import partial
 from pathlib import Path
 
 from skinny_gemm.bench import campaign
-from skinny_gemm.bench.machine import Measurement
+from skinny_gemm.bench.task import Measurement, Task
 from skinny_gemm.bench.worker import Worker
-from skinny_gemm.records import Campaign, CampaignWriter, Point
+from skinny_gemm.problem import GemmProblem
+from skinny_gemm.records import Campaign, CampaignWriter
 
 SLOW_S = 0.05
-POINTS = [Point("warp-splitk", 64, 1024, 1 + i, "slow") for i in range(200)]
+TASKS = [Task.of("warp-splitk", GemmProblem(1 + i, 64, 1024), "slow") for i in range(200)]
 
 
-class FakeMachine:
+def with_tactic(task: Task, tactic: str) -> Task:
+    return Task(replace(task.point, tactic=tactic), task.problem)
+
+
+class FakeRig:
     """Notes in `log` the process id of each start and the points that were measured."""
 
     def __init__(self, log: Path):
@@ -31,7 +37,8 @@ class FakeMachine:
     def describe(self):
         return {"gpu": "fake", "driver": "", "cuda": "", "torch": "", "dsl": ""}
 
-    def measure(self, point):
+    def measure(self, task):
+        point = task.point
         self._note(f"measure {point.m} {point.tactic}")
         if point.tactic == "hang":
             time.sleep(1000)
@@ -64,19 +71,17 @@ class FakeMachine:
             file.write(line + "\n")
 
 
-class FakeGpu(FakeMachine):
-    """Made as a `Machine` is; the environment says where the log is and at which M a point hangs."""
+class FakeGpu(FakeRig):
+    """Made as a `Rig` is; the environment says where the log is and at which M a point hangs."""
 
-    def __init__(self, device, shapes, seed, replays, fronts=None):
+    def __init__(self, device, shapes, seed, replays):
         super().__init__(Path(os.environ["FAKE_LOG"]))
 
     def describe(self):
         return {**super().describe(), "board": os.environ["FAKE_BOARD"]}
 
-    def measure(self, point):
-        if str(point.m) == os.environ["FAKE_HANG"]:
-            point = replace(point, tactic="hang")
-        return super().measure(point)
+    def measure(self, task):
+        return super().measure(with_tactic(task, "hang") if str(task.point.m) == os.environ["FAKE_HANG"] else task)
 
 
 def writer(folder: Path, resume: bool = False) -> CampaignWriter:
@@ -88,6 +93,7 @@ def writer(folder: Path, resume: bool = False) -> CampaignWriter:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in a shell's background
     target, resume = Path(sys.argv[1]), sys.argv[2:] == ["resume"]
-    with Worker(partial(FakeMachine, target.parents[1] / "log")) as machine:
-        campaign.run_campaign(writer(target, resume), POINTS, machine)
+    with Worker(partial(FakeRig, target.parents[1] / "log")) as worker:
+        campaign.run_campaign(writer(target, resume), TASKS, worker)

@@ -1,4 +1,4 @@
-"""The GPU that a campaign runs on: prepares buffers, times a point and checks its result; `compile_all` goes before.
+"""The GPU and the buffers of a campaign: times a task and checks its result.
 
 Per shape one set of buffers, filled with fresh random numbers: enough copies of the weight to exceed 5x L2, x for the
 largest M (a smaller M uses its first rows), and an FP64 reference of every copy. Launch i of a graph multiplies the
@@ -12,52 +12,44 @@ a producer writes x before every launch, and one of the producers alone.
 """
 
 import functools
-import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, as_completed
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from math import nan
-from multiprocessing import get_context
+from typing import Any
 
 import numpy as np
+import torch
+from cuda.bindings import driver
 
 from ..artifact import CompiledKernel, LaunchArguments
 from ..device import Device
+from ..kernels.probes import DependencyFloor, MmaRate, Producer, Ring, Stream
 from ..problem import BF16_BYTES, GemmProblem
-from ..records import BOUNDS, Point
+from ..records import BOUNDS, PEERS, ExposedSamples, Point
+from ..runtime import bind, compile_probe, launch
+from ..runtime.compile import dsl_version
+from ..runtime.driver import check
+from ..runtime.trials import stray_writes
 from ..tactics import KERNELS, MAX_M, Result, Tactic
 from . import bounds, clocks, graphs, peers
+from .compiling import binary, compile_task
 from .graphs import Launch
+from .task import Measurement, Task, sentence
 
 PEER_ERROR_LIMIT = 1e-2  #: of a peer: cuBLAS may add the parts of a split K in BF16
 PRODUCER_US = 3.0  #: about what the producer of an exposed launch takes, launch included
-Progress = Callable[[str, int, int], None]  #: (what, done, of how many)
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """Samples in microseconds per launch (see `records` for exposed ones) and the bytes that a launch must move.
-
-    `relative_error` is the largest of the kernel's results, NaN for a bound.
-    """
-
-    samples_us: list[float]
-    relative_error: float
-    bytes: int
 
 
 @dataclass
 class Buffers:
     """The tensors of one shape; `copies` weights `[copies, N, K]`, x `[M, K]`, FP64 reference `[copies, M, N]`."""
 
-    weights: object
-    x: object
-    reference: object = field(repr=False)
+    weights: torch.Tensor
+    x: torch.Tensor
+    reference: torch.Tensor = field(repr=False)
 
-    def error(self, outs, result: Result) -> float:
+    def error(self, outs: torch.Tensor, result: Result) -> float:
         """The worst copy's relative Frobenius error of `result` in `outs` `[copies, M, columns]`; NaN if any is NaN."""
-        import torch
-
         expected = self.reference[: len(outs), : outs.shape[1], result.product]
         values = outs[..., result.columns]
         if result.dtype == "f32":
@@ -66,28 +58,24 @@ class Buffers:
         return (difference / expected.flatten(1).norm(dim=1)).max().item()
 
 
-class Machine:
-    """Measures points on `device`. `timer` and `run` are replaced in tests; so is `torch_device`.
+class Rig:
+    """Measures on `device`. `timer` and `run` are replaced in tests; so is `torch_device`.
 
-    `run(compiled, arguments, pdl)` enqueues one launch on PyTorch's current stream. `fronts` maps (N, K) to the problem
-    a weight is, where that does not follow from its shape.
+    `shapes` are the (N, K) to come, `seed` that of the random buffers, `run(compiled, arguments, pdl)` enqueues one
+    launch on PyTorch's current stream.
     """
 
     def __init__(
         self, device: Device, shapes: Iterable[tuple[int, int]], seed: int, replays: int = graphs.REPLAYS,
-        timer=None, run=None, torch_device: str = "cuda", fronts: Mapping[tuple[int, int], GemmProblem] | None = None,
+        timer: graphs.CudaGraphs | None = None, run: bounds.Run | None = None, torch_device: str = "cuda",
     ):  # fmt: skip
-        import torch
-
-        from ..runtime import launch
-
-        self.fronts = dict(fronts or {})
         self.device, self.replays, self.torch_device = device, replays, torch_device
         self.timer = timer or graphs.CudaGraphs()
         self.run = run or (lambda compiled, arguments, pdl: launch(compiled, arguments, pdl=pdl))
         self.compiled: dict[tuple, CompiledKernel] = {}
         self.clock_samples: list[dict] = []
-        self._sampled = self._shape = self._latest = None
+        self._sampled: tuple[int, int, int] | None = None  # (N, K, M) of the latest clock sample
+        self._latest: Buffers | None = None  # those of one shape are kept, since tasks come shape by shape
         self._nvml = self._open_nvml() if torch_device == "cuda" else None
         self._random = torch.Generator(torch_device).manual_seed(seed)
         largest = max(graphs.copies_for(b, device.l2_bytes) * b for b in (BF16_BYTES * n * k for n, k in shapes))
@@ -95,12 +83,8 @@ class Machine:
             largest = max(largest, bounds.ASYMPTOTE_BYTES)
         self.pool = self._normal(largest // BF16_BYTES + bounds.SLACK_BYTES)
 
-    def describe(self) -> dict[str, str]:
+    def describe(self) -> dict[str, Any]:
         """GPU name and versions, as `Campaign` names them."""
-        import torch
-
-        from ..runtime.compile import dsl_version
-
         return {
             "gpu": torch.cuda.get_device_name(0),
             "board": self._nvml.uuid() if self._nvml else "",
@@ -110,21 +94,18 @@ class Machine:
             "dsl": dsl_version(),
         }
 
-    def measure(self, point: Point) -> Measurement:
-        """Times one point and checks its result. ValueError if the result is wrong."""
+    def measure(self, task: Task) -> Measurement:
+        """Times one task and checks its result. ValueError if the result is wrong."""
+        point, problem = task.point, task.problem
         if point.kernel in BOUNDS:
             return self._measure_bound(point)
-        problem = problem_of(point, self.fronts)
         buffers = self._buffers(point.n, point.k)
         copies = graphs.copies_for(problem.weight_bytes, self.device.l2_bytes, point.weights)
-        empty, results = self._output(point, problem)
+        empty, results = self._output(point.kernel, problem)
         outs = empty.expand(copies, *empty.shape).clone()
-        x = buffers.x[: point.m]
-        if point.mode == "exposed":
-            samples = self._time_exposed(point, problem, x, buffers.weights[:copies], outs)
-        else:
-            launches = self._launches(point, problem, x, buffers.weights[:copies], outs)
-            samples = self._time(point, launches, problem.weight_bytes)
+        x, weights = buffers.x[: point.m], buffers.weights[:copies]
+        measure = self._time_exposed if point.mode == "exposed" else self._time_alone
+        samples = measure(task, x, weights, outs)
         errors = []
         for result in results:
             errors.append(buffers.error(outs, result))
@@ -132,7 +113,7 @@ class Machine:
                 name = "" if len(results) == 1 else f" {result.name}"
                 limit = f"the limit is {result.tolerance:.0e}"
                 raise ValueError(f"wrong result{name}: relative error {errors[-1]:.2e}, {limit}")
-        if stray := _stray_writes(outs, empty, results):
+        if stray := stray_writes(outs.view(torch.int16), empty.view(torch.int16), results):
             raise ValueError(f"wrong result: {stray} words outside the results were written")
         return Measurement(samples, max(errors), problem.bytes)
 
@@ -156,8 +137,6 @@ class Machine:
 
     def lost(self) -> bool:
         """Whether the GPU context died: after some errors nothing more can run in this process."""
-        import torch
-
         try:
             if self.torch_device == "cuda":
                 torch.cuda.synchronize()
@@ -165,46 +144,40 @@ class Machine:
             return True
         return False
 
-    def _output(self, point: Point, problem: GemmProblem) -> tuple[object, tuple[Result, ...]]:
-        """A fresh output of a point, BF16, and where its results lie; a peer writes plain `[M, N]`."""
-        import torch
-
-        kind = KERNELS.get(point.kernel, Tactic)
+    def _output(self, kernel: str, problem: GemmProblem) -> tuple[torch.Tensor, tuple[Result, ...]]:
+        """A fresh output of `kernel`, BF16, and where its results lie; a peer writes plain `[M, N]`."""
+        kind = KERNELS.get(kernel, Tactic)
         bits, results = kind.output(problem), kind.results(problem)
-        if kind is Tactic:
+        if kernel in PEERS:
             results = tuple(replace(result, tolerance=PEER_ERROR_LIMIT) for result in results)
         return torch.from_numpy(bits.view(np.int16)).view(torch.bfloat16).to(self.torch_device), results
 
-    def _launches(self, point: Point, problem: GemmProblem, x, weights, outs) -> list[Launch]:
-        from ..runtime import bind
-
+    def _launches(self, task: Task, x: torch.Tensor, weights: torch.Tensor, outs: torch.Tensor) -> list[Launch]:
+        point = task.point
         pdl = point.mode != "isolated"
-        if point.kernel in peers.PEERS:
+        if point.kernel in PEERS:
             return peers.launches(point.kernel, point.tactic, x, weights, outs, pdl)
-        tactic = KERNELS[point.kernel].parse(point.tactic)
-        compiled = self._compiled(point)
+        tactic, compiled = KERNELS[point.kernel].parse(point.tactic), self._compiled(task)
         bound = [bind(compiled, tactic, x, weight, out) for weight, out in zip(weights, outs, strict=True)]
         return [functools.partial(self.run, compiled, arguments, pdl) for arguments in bound]
 
-    def _time_exposed(self, point: Point, problem: GemmProblem, x, weights, outs) -> list[float]:
-        """Samples of a producer of x and the kernel behind it, then as many of the producer alone."""
-        from ..kernels.probes import Producer
+    def _time_alone(self, task: Task, x: torch.Tensor, weights: torch.Tensor, outs: torch.Tensor) -> list[float]:
+        return self._time(task.point, self._launches(task, x, weights, outs))
 
+    def _time_exposed(self, task: Task, x: torch.Tensor, weights: torch.Tensor, outs: torch.Tensor) -> ExposedSamples:
+        point = task.point
         made = x.new_empty(x.shape)
         sums = x.new_empty(2 * point.m)  # a 32-bit word a token
-        words = problem.k * BF16_BYTES // 16
+        words = point.k * BF16_BYTES // 16
         arguments = LaunchArguments((point.m, 1, 1), (x, made, sums, words))
         producer = functools.partial(self.run, self._probe(Producer()), arguments, True)
-        launches = self._launches(point, problem, made, weights, outs)
+        launches = self._launches(task, made, weights, outs)
         launches[0]()  # loads what a capture must not load; the timer does so for the producer
-        alone = self._time(point, [producer] * len(launches), problem.weight_bytes)
+        alone = self._time(point, [producer] * len(launches))
         pairs = [launch for behind in launches for launch in (producer, behind)]
-        both = self._time(point, pairs, problem.weight_bytes, parts=2)
-        return [*both, *alone]
+        return ExposedSamples(self._time(point, pairs, parts=2), alone)
 
     def _measure_bound(self, point: Point) -> Measurement:
-        from ..kernels.probes import DependencyFloor, Ring, Stream
-
         pdl = point.mode == "chained"
         if point.kernel == "stream":
             ring = Ring.parse(point.tactic)
@@ -212,15 +185,16 @@ class Machine:
             copies = graphs.copies_for(size, self.device.l2_bytes, point.weights)
             weights = self._weights(point.n, point.k)[:copies]
             launches = bounds.stream(self.run, self._probe(Stream(ring)), ring, weights, size, pdl)
-            return Measurement(self._time(point, launches, size), nan, size)
+            return Measurement(self._time(point, launches), nan, size)
         x = self.pool[: point.m * point.k]
         launches = bounds.dependency_floor(self.run, self._probe(DependencyFloor()), int(point.tactic), x, pdl)
         rounds = graphs.rounds_for(1, expected_us=2.0)
         samples = self.timer.time(launches, rounds, self.replays, width=graphs.WIDTH)
         return Measurement(samples, nan, BF16_BYTES * x.numel())
 
-    def _time(self, point: Point, launches: list[Launch], weight_bytes: int, parts: int = 1) -> list[float]:
+    def _time(self, point: Point, launches: Sequence[Launch], parts: int = 1) -> list[float]:
         """Microseconds per `parts` consecutive launches, which go through one copy of the weight."""
+        weight_bytes = BF16_BYTES * point.n * point.k
         units = len(launches) // parts
         expected = 1.5 + weight_bytes / 4.5e6 + (PRODUCER_US if point.mode == "exposed" else 0)
         rounds = graphs.rounds_for(units, expected)
@@ -238,123 +212,42 @@ class Machine:
             samples = self.timer.time(launches, rounds, self.replays, during, graphs.WIDTH)
         return [parts * sample for sample in samples]
 
-    def _weights(self, n: int, k: int):
+    def _weights(self, n: int, k: int) -> torch.Tensor:
         copies = graphs.copies_for(BF16_BYTES * n * k, self.device.l2_bytes)
         return self.pool[: copies * n * k].view(copies, n, k)
 
     def _buffers(self, n: int, k: int) -> Buffers:
-        """The buffers of a shape; those of the latest one are kept, since points come shape by shape."""
-        import torch
-
-        if self._shape != (n, k):
-            self._shape, self._latest = (n, k), None  # frees the previous reference first
+        if self._latest is None or self._latest.weights.shape[1:] != (n, k):
+            self._latest = None  # frees the previous reference first
             weights = self._weights(n, k)
             x = self._normal(MAX_M * k).view(MAX_M, k)
             reference = torch.stack([x.double() @ weight.double().t() for weight in weights])
             self._latest = Buffers(weights, x, reference)
         return self._latest
 
-    def _normal(self, count: int):
-        import torch
-
+    def _normal(self, count: int) -> torch.Tensor:
         return torch.empty(count, dtype=torch.bfloat16, device=self.torch_device).normal_(generator=self._random)
 
-    def _compiled(self, point: Point) -> CompiledKernel:
-        """The binary of a point: from the cache, unless `compile_all` could not."""
-        problem = problem_of(point, self.fronts)
-        key = _binary(point, problem)
-        if key not in self.compiled:
-            self.compiled[key] = _compile(point.kernel, point.tactic, problem, self.device.arch)
+    def _compiled(self, task: Task) -> CompiledKernel:
+        """The binary of a task: from the cache, unless `compile_all` could not."""
+        if (key := binary(task)) not in self.compiled:
+            self.compiled[key] = compile_task(task, self.device.arch)
         return self.compiled[key]
 
-    def _probe(self, probe) -> CompiledKernel:
-        from ..kernels.probes import compile_probe
-
+    def _probe(self, probe: Stream | DependencyFloor | Producer | MmaRate) -> CompiledKernel:
         key = (type(probe).__name__, *map(str, vars(probe).values()))
         if key not in self.compiled:
             self.compiled[key] = compile_probe(probe, self.device.arch)
         return self.compiled[key]
 
-    def _open_nvml(self):
-        from cuda.bindings import driver
-
-        from ..runtime.driver import check
-
+    def _open_nvml(self) -> clocks.Nvml | None:
         bus_id = check(driver.cuDeviceGetPCIBusId(32, check(driver.cuDeviceGet(0))))
         try:
             return clocks.Nvml(bus_id.split(b"\0")[0].decode())
         except Exception as error:  # a container without NVML can still measure; the records say so
-            return self._without_nvml(error)
+            self._without_nvml(error)
+            return None
 
     def _without_nvml(self, error: Exception) -> None:
         self.clock_samples.append({"when": "never", "throttle": [], "error": sentence(error)})
         self._nvml = None
-
-
-def compile_all(
-    arch: str, fronts: Mapping[tuple[int, int], GemmProblem] | None, points: Sequence[Point], progress: Progress
-) -> dict[Point, str]:
-    """Compiles what `points` need into the cache, on every core; returns why, for each point that does not compile."""
-    jobs: dict[tuple, list[Point]] = {}
-    for point in points:
-        if point.kernel in KERNELS:
-            jobs.setdefault(_binary(point, problem_of(point, fronts)), []).append(point)
-    if not jobs:
-        return {}
-    wrong = {}
-    pool = ProcessPoolExecutor(min(os.cpu_count() or 1, len(jobs)), mp_context=get_context("spawn"))
-    try:
-        futures = {
-            pool.submit(_compile_only, *job[:2], problem_of(same[0], fronts), arch): same for job, same in jobs.items()
-        }
-        for done, future in enumerate(as_completed(futures), 1):
-            try:
-                future.result()
-            except BrokenExecutor:
-                pass  # the compiler died on one of them: each is compiled again, alone, where it is measured
-            except Exception as error:
-                wrong |= dict.fromkeys(futures[future], f"does not compile: {sentence(error)}")
-            progress("compile", done, len(jobs))
-    finally:
-        pool.shutdown(cancel_futures=True)  # an interrupt does not wait for what has not begun
-    return wrong
-
-
-def problem_of(point: Point, fronts: Mapping[tuple[int, int], GemmProblem] | None = None) -> GemmProblem:
-    """The problem of a point as its kernel sees it; `fronts` as of `Machine`."""
-    problem = GemmProblem(point.m, point.n, point.k)
-    if point.kernel not in KERNELS:
-        return problem
-    seen, known = KERNELS[point.kernel].problem(problem), (fronts or {}).get((point.n, point.k))
-    return replace(known, m=point.m) if known and type(seen) is type(known) else seen
-
-
-def sentence(error: BaseException) -> str:
-    """An exception in one line of words."""
-    text = " ".join(str(error).split())[:400]
-    return text if isinstance(error, ValueError) and text else f"{type(error).__name__}: {text}".rstrip(": ")
-
-
-def _stray_writes(outs, empty, results: Sequence[Result]) -> int:
-    """How many BF16 words of `outs` that belong to no result differ from the fresh output `empty`."""
-    import torch
-
-    changed = outs.view(torch.int16) != empty.view(torch.int16)
-    for result in results:
-        changed[..., result.columns] = False
-    return int(changed.sum())
-
-
-def _binary(point: Point, problem: GemmProblem) -> tuple:
-    """What names the binary of a point: kernel, tactic and what it is compiled for, as pairs."""
-    return point.kernel, point.tactic, *KERNELS[point.kernel].parse(point.tactic).specialisation(problem).items()
-
-
-def _compile_only(kernel: str, tactic: str, problem: GemmProblem, arch: str) -> None:
-    _compile(kernel, tactic, problem, arch)  # into the cache: binaries need not travel
-
-
-def _compile(kernel: str, tactic: str, problem: GemmProblem, arch: str) -> CompiledKernel:
-    from ..runtime import compile_kernel
-
-    return compile_kernel(KERNELS[kernel].parse(tactic), problem, arch, pdl=True)

@@ -4,15 +4,17 @@ import importlib.metadata
 import platform
 import sys
 import warnings
+from typing import Any
 
 from .. import device as devices
+from .. import records
 from ..catalogue import data_dir, shapes
-from ..runtime import cache, sass
+from . import cache, sass
 
 PACKAGES = ("nvidia-cutlass-dsl", "torch", "cuda-python", "jupyterlab", "ipywidgets", "matplotlib", "pandas", "numpy")
 
 
-def doctor() -> dict:
+def doctor() -> dict[str, Any]:
     """The environment report: a dictionary of plain values; nothing in it needs a GPU or raises without one."""
     gpu = devices.current()
     try:
@@ -61,8 +63,6 @@ def _tool(name: str) -> str | None:
 
 def _campaigns() -> dict[str, str]:
     """Campaign id to a line that says where it was measured, or why it cannot be read."""
-    from .. import records
-
     with warnings.catch_warnings(action="ignore", category=records.BrokenCampaign):  # told here
         try:
             known = {name: f"{c.gpu}, {c.date}, commit {c.commit[:7]}" for name, c in records.campaigns().items()}
