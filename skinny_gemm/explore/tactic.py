@@ -92,7 +92,7 @@ class TacticExplorer(TacticControls):
         """Sets the controls to the fastest recorded tactic of this problem; ValueError in words if none is recorded."""
         n, k, m, device, mode = self.n.value, self.k.value, self.m.value, self.device.value, self.mode.value
         best = tables.best(n, k, m, mode, device, self.kernel.value, self.data_dir)
-        self._set(self.kind.parse(best.tactic))
+        self.take(self.kind.parse(best.tactic))
         self.draw()
 
     def compile(self) -> None:
