@@ -83,11 +83,11 @@ class Collect:
                 failed, _ = ptx.load_global_b32x2(status.toint())
                 if failed == 0 or failed == step + 1:
                     limit = Int32(timeout_ns), Int32(timeout_ns >> 32)
-                    ptx.store_global_b32x4(status.toint(), [step + 1, *limit, Int32(0)])
+                    ptx.store_global_b32x4(status.toint(), step + 1, *limit, Int32(0))
                     ptx.store_global_b32(status.toint() + mail.status_offset(token, fragment, self.width), Int32(1))
             else:
-                ptx.store_global_b32x4(target, [a, b, c, d])
+                ptx.store_global_b32x4(target, a, b, c, d)
                 # Like a publisher's store: the one of two steps later goes to the same address from another GPU.
-                ptx.publish_system_b32x4(source, [sentinel] * 4)
+                ptx.publish_system_b32x4(source, *[sentinel] * 4)
 
     kernel.set_name_prefix("collect", remove_cutlass_symbol=True, keep_mangled_name=False)

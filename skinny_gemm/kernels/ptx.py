@@ -1,9 +1,11 @@
 """The PTX instructions that the kernels issue themselves, one function each.
 
 Addresses are integers: shared memory as 32-bit `Int32`, global memory as 64-bit `Int64`. Everything is volatile and
-keeps its program order; what orders it between threads is the caller's business. `x2` and `x4` are aligned vectors of
-that many 32-bit words.
+keeps its program order; what orders it between threads is the caller's business. The end of a name says what moves:
+32-bit registers (`b32`) or FP32 words (`f32`), and how many of them; vectors are aligned to their size.
 """
+
+from functools import partial
 
 import cutlass.cute as cute
 from cutlass import Float32, Int32, Int64
@@ -21,7 +23,7 @@ def _load(instruction, kind, count, address, *operands):
     return _ptx(text, write_only_types=[kind] * count, read_only_args=[address, *operands])
 
 
-def _store(instruction, address, words):
+def _store(instruction, address, *words):
     """The registers `words` to [address]."""
     registers = ", ".join(f"{{$r{i}}}" for i in range(1, 1 + len(words)))
     registers = f"{{{registers}}}" if len(words) > 1 else registers
@@ -81,7 +83,7 @@ def mma_bf16(acc, a, b):
     f32 = Float32.mlir_type
     # Not `_ptx`: it would put a `mov` in front of each of the four FP32 inputs of every mma.
     result = llvm.inline_asm(
-        llvm.StructType.get_literal([f32] * 4),
+        llvm.StructType.get_literal([f32] * 4),  # type: ignore[attr-defined]  # not in the DSL's stubs
         [value.ir_value() for value in (*a, *b, *acc)],
         "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
         "{$0, $1, $2, $3}, {$4, $5, $6, $7}, {$8, $9}, {$10, $11, $12, $13};",
@@ -93,53 +95,22 @@ def mma_bf16(acc, a, b):
 
 # --- shared memory
 
+load_shared_b32 = partial(_load, "ld.shared.b32", Int32, 1)
+load_shared_b32x4 = partial(_load, "ld.shared.v4.b32", Int32, 4)
+load_shared_f32 = partial(_load, "ld.shared.f32", Float32, 1)
+load_shared_f32x4 = partial(_load, "ld.shared.v4.f32", Float32, 4)
+store_shared_b32 = partial(_store, "st.shared.b32")
+store_shared_f32x2 = partial(_store, "st.shared.v2.f32")
+store_shared_f32x4 = partial(_store, "st.shared.v4.f32")
 
-def load_shared_b32(smem):
-    """A 32-bit register from shared memory."""
-    return _load("ld.shared.b32", Int32, 1, smem)
+# --- shared memory of other CTAs of the cluster, at an address from `cluster_address`
 
-
-def load_shared_b32x4(smem):
-    """Four 32-bit registers from shared memory."""
-    return _load("ld.shared.v4.b32", Int32, 4, smem)
-
-
-def load_shared_f32(smem):
-    """An FP32 word from shared memory."""
-    return _load("ld.shared.f32", Float32, 1, smem)
-
-
-def load_shared_f32x4(smem):
-    """Four FP32 words from shared memory."""
-    return _load("ld.shared.v4.f32", Float32, 4, smem)
-
-
-def store_shared_b32(smem, value):
-    """A 32-bit register to shared memory."""
-    _store("st.shared.b32", smem, [value])
-
-
-def store_shared_f32x2(smem, a, b):
-    """Two FP32 words to shared memory."""
-    _store("st.shared.v2.f32", smem, [a, b])
-
-
-def store_shared_f32x4(smem, words):
-    """Four FP32 words to shared memory."""
-    _store("st.shared.v4.f32", smem, words)
-
-
-# --- shared memory of other CTAs of the cluster
+load_cluster_f32x4 = partial(_load, "ld.shared::cluster.v4.f32", Float32, 4)
 
 
 def cluster_address(smem, cta):
     """Where the shared-memory address `smem` of this CTA lies in CTA `cta` of its cluster."""
     return _ptx("mapa.shared::cluster.u32 {$w0}, {$r0}, {$r1};", write_only_types=[Int32], read_only_args=[smem, cta])
-
-
-def load_cluster_f32x4(address):
-    """Four FP32 words from any CTA of the cluster; `address` from `cluster_address`."""
-    return _load("ld.shared::cluster.v4.f32", Float32, 4, address)
 
 
 def store_cluster_async_f32x4(address, words, mbarrier):
@@ -162,15 +133,11 @@ def mbarrier_wait_cluster(mbarrier, parity):
 
 # --- global memory
 
-
-def load_global_b32x2(gmem):
-    """Two 32-bit registers from global memory."""
-    return _load("ld.global.v2.b32", Int32, 2, gmem)
-
-
-def load_global_b32x4(gmem):
-    """Four 32-bit registers from global memory."""
-    return _load("ld.global.v4.b32", Int32, 4, gmem)
+load_global_b32x2 = partial(_load, "ld.global.v2.b32", Int32, 2)
+load_global_b32x4 = partial(_load, "ld.global.v4.b32", Int32, 4)
+store_global_b32 = partial(_store, "st.global.b32")
+store_global_b32x2 = partial(_store, "st.global.v2.b32")
+store_global_b32x4 = partial(_store, "st.global.v4.b32")
 
 
 def load_weights_b32x4(gmem, policy):
@@ -181,42 +148,16 @@ def load_weights_b32x4(gmem, policy):
     return _load("ld.global.L1::no_allocate.L2::cache_hint.v4.b32", Int32, 4, gmem, policy)
 
 
-def store_global_b32(gmem, value):
-    """A 32-bit register to global memory."""
-    _store("st.global.b32", gmem, [value])
+# --- between kernels that run at the same time: 16 bytes that a kernel of the same or of any GPU polls for
+
+poll_b32x4 = partial(_load, "ld.relaxed.sys.global.v4.b32", Int32, 4)
+publish_gpu_b32x4 = partial(_store, "st.relaxed.gpu.global.v4.b32")
+publish_system_b32x4 = partial(_store, "st.relaxed.sys.global.v4.b32")
 
 
-def store_global_b32x2(gmem, a, b):
-    """Two 32-bit registers to global memory."""
-    _store("st.global.v2.b32", gmem, [a, b])
-
-
-def store_global_b32x4(gmem, words):
-    """Four 32-bit registers to global memory."""
-    _store("st.global.v4.b32", gmem, words)
-
-
-# --- between kernels that run at the same time
-
-
-def publish_gpu_b32x4(gmem, words):
-    """Stores 16 bytes that a kernel of the same GPU polls for."""
-    _store("st.relaxed.gpu.global.v4.b32", gmem, words)
-
-
-def publish_system_b32x4(gmem, words):
-    """Stores 16 bytes that a kernel of any GPU polls for."""
-    _store("st.relaxed.sys.global.v4.b32", gmem, words)
-
-
-def publish_multicast_b32x4(gmem, words):
+def publish_multicast_b32x4(gmem, *words):
     """Stores 16 bytes to every GPU behind a multicast address."""
-    _store("multimem.st.relaxed.sys.global.v4.f32", gmem, [_bits_to_f32(word) for word in words])
-
-
-def poll_b32x4(gmem):
-    """Loads 16 bytes that another kernel may be publishing."""
-    return _load("ld.relaxed.sys.global.v4.b32", Int32, 4, gmem)
+    _store("multimem.st.relaxed.sys.global.v4.f32", gmem, *(_bits_to_f32(word) for word in words))
 
 
 def nanoseconds():

@@ -41,24 +41,18 @@ def build(problem: GemmProblem, tactic: WarpSplitKTactic, pdl: bool) -> "WarpSpl
 
 
 @dataclass(frozen=True)
-class Memory:
-    """A CTA's shared memory, see `layout.smem_regions`: pointers to the start of each region."""
+class Place:
+    """Which thread this is, what its CTA works on, and where the regions of shared memory start."""
 
+    thread: Any
+    warp: Any
+    first_feature: Any  #: weight row
+    first_token: Any
     sA: Any
     sB: Any
     partials: Any
-    full: Any
+    full: Any  #: barriers, one a stage
     empty: Any
-
-
-@dataclass(frozen=True)
-class Place:
-    """What a thread works on: its CTA's first weight row and token, and which thread of which warp it is."""
-
-    first_feature: Any
-    first_token: Any
-    thread: Any
-    warp: Any
 
 
 class WarpSplitK:
@@ -96,8 +90,7 @@ class WarpSplitK:
         smem = cute.arch.get_dyn_smem(cutlass.Uint8, alignment=1024)
         sA, sB, partials, full, empty = (smem + offset for _, offset, _ in self.smem)
         full, empty = cute.recast_ptr(full, dtype=Int64), cute.recast_ptr(empty, dtype=Int64)
-        memory = Memory(sA, sB, partials, full, empty)
-        at = Place(tile_n * t.output_tile, tile_m * t.token_tile, thread, warp)
+        at = Place(thread, warp, tile_n * t.output_tile, tile_m * t.token_tile, sA, sB, partials, full, empty)
 
         # Masks instead of subtractions: the compiler then knows the bits and turns row steps into constant offsets.
         loader = thread & (WEIGHT_THREADS - 1)
@@ -118,25 +111,25 @@ class WarpSplitK:
         cute.arch.sync_threads()
 
         if warp < layout.COMPUTE_WARPS:
-            self.compute(out, bias, m, memory, at)
+            self.compute(out, bias, m, at)
         elif is_weight_loader:
-            self.stream_weights(source, ring, policy, memory)
+            self.stream_weights(source, ring, policy, at)
         else:
-            self.stream_activations(x, m, memory, at)
+            self.stream_activations(x, m, at)
 
     kernel.set_name_prefix("warp_splitk", remove_cutlass_symbol=True, keep_mangled_name=False)
 
     # What follows up to `compute` runs while the kernel is traced: plain Python, unrolled over constants.
 
-    def stream_weights(self, source, ring, policy, memory: Memory) -> None:
+    def stream_weights(self, source, ring, policy, at: Place) -> None:
         """A weight loader: all K tiles, the first of which is already on its way."""
         for tile in range(self.tiles):
             if tile > 0:
-                self.wait_empty(memory, tile)
+                self.wait_empty(at, tile)
                 self.load_weights(tile, source, ring, policy)
-            cute.arch.cp_async_mbarrier_arrive_noinc(memory.full + tile % self.tactic.stages)
+            cute.arch.cp_async_mbarrier_arrive_noinc(at.full + tile % self.tactic.stages)
 
-    def stream_activations(self, x, m, memory: Memory, at: Place) -> None:
+    def stream_activations(self, x, m, at: Place) -> None:
         """An activation loader: waits for the preceding kernel, then all K tiles of this CTA's tokens."""
         if self.pdl:
             # Early, so that the next kernel's weights are in flight while this one drains: the next kernel waits for
@@ -145,19 +138,19 @@ class WarpSplitK:
             # Per thread: only a thread that has waited may read what the previous kernel wrote.
             cute.arch.griddepcontrol_wait()
         rows, loader = self.tactic.token_tile, at.thread & (self.activation_threads - 1)
-        ring = self.ring_chunks(memory.sB.toint(), rows, loader, self.activation_threads)
+        ring = self.ring_chunks(at.sB.toint(), rows, loader, self.activation_threads)
         source = self.source_chunk(x, at.first_token, loader, self.activation_threads)
         valid = [at.first_token + row < m for row in self.chunk_rows(rows, loader, self.activation_threads)]
         for tile in range(self.tiles):
-            self.wait_empty(memory, tile)
+            self.wait_empty(at, tile)
             self.load_activations(tile, source, ring, valid)
-            cute.arch.cp_async_mbarrier_arrive_noinc(memory.full + tile % self.tactic.stages)
+            cute.arch.cp_async_mbarrier_arrive_noinc(at.full + tile % self.tactic.stages)
 
-    def wait_empty(self, memory: Memory, tile: int) -> None:
+    def wait_empty(self, at: Place, tile: int) -> None:
         """Waits until the compute warps have drained the stage that `tile` reuses; the first pass never waits."""
         stages = self.tactic.stages
         if tile >= stages:
-            cute.arch.mbarrier_wait(memory.empty + tile % stages, (tile // stages - 1) & 1)
+            cute.arch.mbarrier_wait(at.empty + tile % stages, (tile // stages - 1) & 1)
 
     def load_weights(self, tile: int, source, ring, policy) -> None:
         """Issues a weight loader's 16-byte copies of K tile `tile`, from `source` to the chunks of `ring`."""
@@ -199,7 +192,7 @@ class WarpSplitK:
         return (row * self.k + tile * self.tactic.k_tile) * ELEMENT_BYTES
 
     @cute.jit
-    def compute(self, out, bias, m, memory, at):
+    def compute(self, out, bias, m, at):
         """A compute warp: multiplies its K quarter of every tile, then takes part in the fixed-order reduction."""
         t = self.tactic
         lane = at.thread & 31
@@ -212,7 +205,7 @@ class WarpSplitK:
             bias_words += [low, high]
         steps_a, steps_b = range(self.steps_a), range(self.steps_b)
         acc = [[[Float32(0.0)] * 4 for _ in steps_b] for _ in steps_a]
-        sA, sB = memory.sA, memory.sB
+        sA, sB = at.sA, at.sB
         a_lane = [  # this lane's row addresses in the first stage, by phase and step; by pair and step for B
             [sA.toint() + layout.a_offset(at.warp, i, phase, lane, t.k_tile) * ELEMENT_BYTES for i in steps_a]
             for phase in range(t.k_tile // 64)
@@ -223,7 +216,7 @@ class WarpSplitK:
         ]
         for tile in cutlass.range_constexpr(self.tiles):
             stage = tile % t.stages
-            cute.arch.mbarrier_wait(memory.full + stage, (tile // t.stages) & 1)
+            cute.arch.mbarrier_wait(at.full + stage, (tile // t.stages) & 1)
             a_stage, b_stage = self.stage_bytes(tile, t.output_tile), self.stage_bytes(tile, t.token_tile)
             for phase in cutlass.range_constexpr(t.k_tile // 64):
                 pair, half = phase // 2, phase % 2
@@ -236,8 +229,8 @@ class WarpSplitK:
             if cutlass.const_expr(tile + t.stages < self.tiles):
                 cute.arch.sync_warp()  # every lane's reads come before the one arrival that frees the stage
                 with cute.arch.elect_one():
-                    cute.arch.mbarrier_arrive(memory.empty + stage)
-        self.reduce(acc, bias_words, out, m, memory.partials.toint(), at)
+                    cute.arch.mbarrier_arrive(at.empty + stage)
+        self.reduce(acc, bias_words, out, m, at.partials.toint(), at)
 
     @cute.jit
     def reduce(self, acc, bias_words, out, m, partials, at):

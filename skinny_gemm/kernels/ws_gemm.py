@@ -46,7 +46,7 @@ def build(problem: FrontProblem, tactic: WsGemmTactic, pdl: bool, transport: str
 
 @dataclass(frozen=True)
 class Place:
-    """Which thread this is, and where its CTA keeps what the warps share."""
+    """Which thread this is, where its CTA keeps what the warps share, and where results are published."""
 
     cluster: Any  #: number of its cluster: which rows of the weight
     cta: Any  #: in the cluster
@@ -56,21 +56,7 @@ class Place:
     lane: Any
     smem: Any  #: address of the CTA's shared memory, whose first bytes `barriers` points to as well
     barriers: Any
-
-
-@dataclass(frozen=True)
-class Weights:
-    """A warp's weights, a pair (rows g and g + 8) for each of its K blocks: the staged ones first, then those held."""
-
-    staged: list  #: shared-memory addresses of a lane's 16 bytes
-    held: list  #: a lane's four registers
-
-
-@dataclass(frozen=True)
-class Target:
-    """Where results are published: as which rank, and in which mailboxes."""
-
-    rank: Any
+    rank: Any  #: as which it publishes
     mailboxes: tuple
 
 
@@ -123,8 +109,7 @@ class WsGemm:
         cluster, cta = block // t.ks, block % t.ks
         row_tile, part = warp // t.kq, warp % t.kq
         barriers = cute.arch.get_dyn_smem(Int64, alignment=128)
-        at = Place(cluster, cta, row_tile, part, warp, lane, barriers.toint(), barriers)
-        target = Target(rank, mailboxes)
+        at = Place(cluster, cta, row_tile, part, warp, lane, barriers.toint(), barriers, rank, mailboxes)
 
         if cutlass.const_expr(t.tg > 0):
             if thread == 0:
@@ -139,13 +124,13 @@ class WsGemm:
             cute.arch.sync_threads()
             cute.arch.cluster_arrive_relaxed()
 
-        weights = self.load_weights(weight, at)
+        staged, held = self.load_weights(weight, at)
         if cutlass.const_expr(self.pdl):
             cute.arch.griddepcontrol_wait()
         if cutlass.const_expr(t.tg == 0):
-            self.single_pass(x, weights, target, at)
+            self.single_pass(x, staged, held, at)
         else:
-            self.token_groups(x, weights, target, at)
+            self.token_groups(x, staged, held, at)
 
     kernel.set_name_prefix("ws_gemm", remove_cutlass_symbol=True, keep_mangled_name=False)
 
@@ -159,8 +144,11 @@ class WsGemm:
         """Where the owner of the block in `slot` waits for its parts."""
         return at.barriers + (self.smem["owner barriers"] // 8 + slot)
 
-    def load_weights(self, weight, at: Place) -> Weights:
-        """Sends for all of a warp's weights, the staged K blocks first."""
+    def load_weights(self, weight, at: Place) -> tuple[list, list]:
+        """Sends for a warp's weights, a pair (rows g and g + 8) for each K block: the staged blocks first.
+
+        Returns the shared-memory addresses of the staged ones and the registers of those held, four a lane.
+        """
         p, t, lane = self.problem, self.tactic, at.lane
         part = at.cta * t.kq + at.part
         row = layout.output_row(at.cluster, at.row_tile, layout.load_row(lane), t.rt)
@@ -183,9 +171,9 @@ class WsGemm:
             [ptx.load_weights_b32x4(source + (halves[half] + 2 * layout.K_BLOCK * block), policy) for half in (0, 1)]
             for block in range(t.staged, self.kb)
         ]
-        return Weights(staged, held)
+        return staged, held
 
-    def multiply(self, weights: Weights, tiles: int, load_x) -> list:
+    def multiply(self, staged: list, held: list, tiles: int, load_x) -> list:
         """The warp's sums of `tiles` 8-token tiles: four words each; `load_x(tile, block)` gives four words of x.
 
         Loads of x run ahead of the MMAs by a window, so that their latency is paid once.
@@ -194,30 +182,24 @@ class WsGemm:
         steps = [(block, tile) for block in range(self.kb) for tile in range(tiles)]
         acc = [[[Float32(0.0)] * 4 for _ in range(self.chains)] for _ in range(tiles)]
         words = [load_x(tile, block) for block, tile in steps[:X_WINDOW]]
-        fragments = None
+        weights: Any = None
         for i, (block, tile) in enumerate(steps):
             if tile == 0:
                 if block < t.staged:
-                    fragments = [ptx.load_shared_b32x4(address) for address in weights.staged[block]]
+                    weights = [ptx.load_shared_b32x4(address) for address in staged[block]]
                 else:
-                    fragments = weights.held[block - t.staged]
+                    weights = held[block - t.staged]
             for mma in (0, 1):
                 chain = (2 * block + mma) % self.chains
-                a, b = layout.a_words(mma, *fragments), layout.b_words(mma, words[i])
+                a, b = layout.a_words(mma, *weights), layout.b_words(mma, words[i])
                 acc[tile][chain] = ptx.mma_bf16(acc[tile][chain], a, b)
             if len(words) < len(steps):
                 ahead_block, ahead_tile = steps[len(words)]
                 words.append(load_x(ahead_tile, ahead_block))
-        sums = []
-        for chains in acc:
-            total = chains[0]
-            for chain in chains[1:]:
-                total = [a + b for a, b in zip(total, chain, strict=True)]
-            sums.append(total)
-        return sums
+        return [_sum(chains) for chains in acc]
 
     @cute.jit
-    def single_pass(self, x, weights, target, at):
+    def single_pass(self, x, staged, held, at):
         """All tokens at once, x from global memory; then the owner of each block gathers its parts."""
         p, t, lane = self.problem, self.tactic, at.lane
         column = layout.k_column(at.cta * t.kq + at.part, 0, lane, self.kb)
@@ -231,14 +213,15 @@ class WsGemm:
         if cutlass.const_expr(t.staged > 0):
             cute.arch.cp_async_wait_group(0)  # a lane reads back only what it copied itself: no barrier
         sums = self.multiply(
-            weights,
+            staged,
+            held,
             self.tiles,
             lambda tile, block: ptx.load_global_b32x4(rows[tile] + 2 * layout.K_BLOCK * block),
         )
         parts = at.smem + self.smem["parts"]
         for tile in cutlass.range_constexpr(self.tiles):
             slot = layout.block_index(tile, at.row_tile, t.rt)
-            ptx.store_shared_f32x4(parts + layout.part_offset(slot, at.part, lane, t.kq), sums[tile])
+            ptx.store_shared_f32x4(parts + layout.part_offset(slot, at.part, lane, t.kq), *sums[tile])
         if cutlass.const_expr(t.ks > 1):
             # Release and acquire over all threads of the cluster: every CTA's sums are there, and it still runs.
             cute.arch.cluster_arrive()
@@ -255,14 +238,14 @@ class WsGemm:
                     peer + layout.part_offset(block, part, lane, t.kq) for peer in peers for part in range(t.kq)
                 ]
                 load = ptx.load_cluster_f32x4 if cutlass.const_expr(t.ks > 1) else ptx.load_shared_f32x4
-                self.settle(self.add(addresses, load), block, target, at)
+                self.settle(_sum([load(address) for address in addresses]), block, at)
         if cutlass.const_expr(t.ks > 1):
             # A peer's shared memory must outlive the reads.
             cute.arch.cluster_arrive()
             cute.arch.cluster_wait()
 
     @cute.jit
-    def token_groups(self, x, weights, target, at):
+    def token_groups(self, x, staged, held, at):
         """Group by group, x by bulk copies; a group's parts are pushed to their owners, who settle a group later."""
         t, lane = self.tactic, at.lane
         if at.warp == 0:
@@ -277,7 +260,8 @@ class WsGemm:
             group_x = tile_x + layout.x_offset(MMA_N * first, 0, self.k_slice)
             cute.arch.mbarrier_wait(self.group_barrier(at, group), 0)
             sums = self.multiply(
-                weights,
+                staged,
+                held,
                 tiles,
                 lambda tile, block: ptx.load_shared_b32x4(
                     group_x + layout.x_offset(MMA_N * tile, layout.K_BLOCK * block, self.k_slice)  # noqa: B023
@@ -295,8 +279,8 @@ class WsGemm:
                     ptx.cluster_address(address, owner), sums[tile], ptx.cluster_address(barrier, owner)
                 )
             if cutlass.const_expr(group > 0):
-                self.settle_group(group - 1, target, at)
-        self.settle_group(self.groups - 1, target, at)
+                self.settle_group(group - 1, at)
+        self.settle_group(self.groups - 1, at)
 
     @cute.jit
     def stage_x(self, x, at):
@@ -319,7 +303,7 @@ class WsGemm:
                 )
 
     @cute.jit
-    def settle_group(self, group: cutlass.Constexpr, target, at):
+    def settle_group(self, group: cutlass.Constexpr, at):
         """Sums and publishes the blocks of `group` that this CTA owns, each by one warp."""
         t = self.tactic
         low = group * self.group_tiles * t.rt
@@ -331,17 +315,10 @@ class WsGemm:
                 ptx.mbarrier_wait_cluster(at.smem + self.smem["owner barriers"] + 8 * slot, Int32(0))
                 receive = at.smem + self.smem["receive"]
                 addresses = [receive + layout.part_offset(slot, part, at.lane, parts) for part in range(parts)]
-                self.settle(self.add(addresses, ptx.load_shared_f32x4), block, target, at)
-
-    def add(self, addresses, load) -> list:
-        """The sum of the four words at each address, in order."""
-        total, *others = [load(address) for address in addresses]
-        for words in others:
-            total = [a + b for a, b in zip(total, words, strict=True)]
-        return total
+                self.settle(_sum([ptx.load_shared_f32x4(address) for address in addresses]), block, at)
 
     @cute.jit
-    def settle(self, total, block, target, at):
+    def settle(self, total, block, at):
         """Publishes a finished block: its warp turns accumulator order into runs of four rows per lane."""
         p, t, lane = self.problem, self.tactic, at.lane
         token_tile, row_tile = layout.block_tile(block, t.rt)
@@ -360,11 +337,11 @@ class WsGemm:
         if token < p.m:
             if column < p.valid:
                 words = [ptx.without(ptx.f32_bits(value), Int32(mail.LOGIT_SENTINEL - (1 << 32))) for value in values]
-                logit = mail.logit_column(target.rank, p.valid, column, p.latent)
-                self.publish(target.mailboxes, token, logit, words)
+                logit = mail.logit_column(at.rank, p.valid, column, p.latent)
+                self.publish(at.mailboxes, token, logit, words)
             elif column >= p.split and (lane & 8) == 0:
-                latent = mail.latent_column(target.rank, p.shard, column - p.split)
-                self.publish(target.mailboxes, token, latent, [*pairs, *partner])
+                latent = mail.latent_column(at.rank, p.shard, column - p.split)
+                self.publish(at.mailboxes, token, latent, [*pairs, *partner])
 
     def pack(self, low, high):
         """Two FP32 as a word of BF16, neither half of it the sentinel: judged after rounding."""
@@ -375,11 +352,19 @@ class WsGemm:
 
     def publish(self, mailboxes, token, column, words) -> None:
         """Stores 16 bytes at (token, BF16 column) of every mailbox."""
-        store = {
+        store: Any = {
             "local": ptx.publish_gpu_b32x4,
             "peers": ptx.publish_system_b32x4,
             "multicast": ptx.publish_multicast_b32x4,
         }[self.transport]
         offset = Int64(mail.offset(0, token, column, 0, self.problem.width))
         for mailbox in mailboxes:
-            store(mailbox.toint() + offset, words)
+            store(mailbox.toint() + offset, *words)
+
+
+def _sum(parts: list[list]) -> list:
+    """The sum of several runs of words, word by word, in their order."""
+    total, *others = parts
+    for words in others:
+        total = [a + b for a, b in zip(total, words, strict=True)]
+    return total

@@ -10,7 +10,7 @@ from ..layouts import mailbox as layout
 from ..problem import FrontProblem
 from ..tactics import MAX_M
 from . import driver
-from .tensors import overlap
+from .tensors import check_tensor, overlap
 
 BUFFERS = 2  #: used in turn
 ALIGNMENT = 16  #: bytes, of a mailbox: what one store publishes
@@ -46,27 +46,19 @@ def check_armed(box: Any, front: FrontProblem, rank: int) -> None:
 
 def check_boxes(front: FrontProblem, boxes: Sequence, some: bool = False) -> None:
     """ValueError unless `boxes` has a mailbox for every rank (with `some`: for at least one, None for others)."""
-    import torch
-
     if not isinstance(boxes, list | tuple) or len(boxes) != front.ranks:
         count = f"{len(boxes)} tensors" if isinstance(boxes, list | tuple) else f"a {type(boxes).__name__}"
         raise ValueError(f"boxes is {count}, but must be a list of {front.ranks}, one per rank")
     own = {rank: box for rank, box in enumerate(boxes) if not (some and box is None)}
     if not own:
         raise ValueError("boxes has no tensor, but some rank of this process must collect")
-    first = next(iter(own.values()))
+    capacity: int | str = "capacity"  # any, but the same of all
     for rank, box in own.items():
         name = f"the mailbox of rank {rank}"
-        if not isinstance(box, torch.Tensor) or box.dtype != torch.bfloat16:
-            kind = box.dtype if isinstance(box, torch.Tensor) else f"a {type(box).__name__}"
-            raise ValueError(f"{name} is {kind}, but must be a torch.bfloat16 tensor")
-        capacity = first.shape[1] if first.ndim == 3 and 1 <= first.shape[1] <= MAX_M else f"1 to {MAX_M}"
-        if tuple(box.shape) != (BUFFERS, capacity, front.width):
-            raise ValueError(f"{name} has shape {tuple(box.shape)}, but must be [{BUFFERS}, {capacity}, {front.width}]")
-        if box.device.type not in ("cuda", "cpu") or box.is_cuda != first.is_cuda:
+        check_tensor(name, box, (BUFFERS, capacity, front.width), ALIGNMENT)
+        capacity = check_integer(f"the capacity of {name}", box.shape[1], 1, MAX_M)
+        if box.is_cuda != next(iter(own.values())).is_cuda:
             raise ValueError(f"{name} is on {box.device}, but all must be on CUDA devices or all on the CPU")
-        if not box.is_contiguous() or box.data_ptr() % ALIGNMENT:
-            raise ValueError(f"{name} must be packed row-major and start at a multiple of {ALIGNMENT} bytes")
         for other, earlier in own.items():
             if other < rank and box.device == earlier.device and overlap(box, earlier):
                 raise ValueError(f"{name} overlaps that of rank {other}, but must have memory of its own")

@@ -6,7 +6,7 @@ decide the machine: CUDA tensors are served on their GPU, CPU tensors in the int
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from numbers import Real
 from typing import Any, Self
 
@@ -45,6 +45,7 @@ class _Step:
 
     number: int = 0
     m: int | None = None  #: tokens, once a rank has published
+    ranks: set[int] = field(default_factory=set)  #: who has published
 
 
 class Mailbox:
@@ -85,7 +86,7 @@ class Mailbox:
         self.front, self.transport, self.boxes, self.address = front, transport, list(boxes), address
         own = [box for box in self.boxes if box is not None]
         self.capacity = own[0].shape[1]
-        self._status = [None if box is None else _new_status(box, front) for box in self.boxes]
+        self._status: list[Any] = [None if box is None else _new_status(box, front) for box in self.boxes]
         self._collect = compile_collect(front.latent, front.experts, device_of(own[0]).arch)
         for rank, box in enumerate(self.boxes):
             if box is not None:
@@ -134,7 +135,7 @@ class Mailbox:
         if on_gpu != (address is not None):
             wanted = "an integer on GPUs" if on_gpu else "None on the CPU, where the interpreter emulates it"
             raise ValueError(f"address is {address!r}, but must be {wanted}")
-        if on_gpu and (not is_integer(address) or address <= 0 or address % ALIGNMENT):
+        if address is not None and (not is_integer(address) or address <= 0 or address % ALIGNMENT):
             raise ValueError(f"address is {address!r}, but must be a multicast address, a multiple of {ALIGNMENT}")
         return cls(front, "multicast", boxes, address)
 
@@ -172,7 +173,7 @@ class Mailbox:
         self._refuse_broken()
         consumer = self._consumer(rank)
         step = self._steps[consumer]
-        if self._published[rank]:
+        if rank in step.ranks:
             raise ValueError(f"rank {rank} has published step {step.number} already: collect it before the next step")
         check_integer("M", m, 1, self.capacity)
         others = {s.m for s in self._steps if s.number == step.number and s.m is not None}
@@ -189,8 +190,9 @@ class Mailbox:
 
     def published(self, rank: int, m: int) -> None:
         """Notes that `rank` has published (enqueued) M tokens of its current step."""
-        self._published[rank] = True
-        self._steps[self._consumer(rank)].m = m
+        step = self._steps[self._consumer(rank)]
+        step.ranks.add(rank)
+        step.m = m
 
     def collect(
         self, rank: int = 0, m: int | None = None, timeout_s: float = TIMEOUT_S, wait: bool = True, **interpreting: Any
@@ -220,22 +222,12 @@ class Mailbox:
         front = self.front
         latent = torch.empty((m, front.latent), dtype=torch.bfloat16, device=box.device)
         logits = torch.empty((m, front.experts), dtype=torch.float32, device=box.device)
-        arguments = LaunchArguments(
-            layout.collect_grid(m, front.width),
-            (
-                box[step.number % BUFFERS],
-                latent,
-                logits if front.experts else None,
-                self._status[consumer],
-                math.ceil(timeout_s * 1e9),
-                step.number % (2**31 - 1),
-            ),
-        )
+        buffer, status = box[step.number % BUFFERS], self._status[consumer]
+        timeout_ns, number = math.ceil(timeout_s * 1e9), step.number % (2**31 - 1)
+        values = buffer, latent, logits if front.experts else None, status, timeout_ns, number
+        arguments = LaunchArguments(layout.collect_grid(m, front.width), values)
         # Without the interpreter's private copies: the kernel reads what it also writes.
         runner.run(self._collect, arguments, **{"checks": False, **interpreting})
-        for other in range(front.ranks):
-            if self._consumer(other) == consumer:
-                self._published[other] = False
         self._steps[consumer] = _Step(step.number + 1)
         if wait and not (box.is_cuda and torch.cuda.is_current_stream_capturing()):
             self.check(rank)
@@ -279,8 +271,7 @@ class Mailbox:
 
     def _start(self) -> None:
         self._steps = [_Step() for _ in self.boxes]
-        self._published = [False] * self.front.ranks
-        self._broken: str | None = None
+        self._broken = ""  #: what was missing, once something was
 
     def _consumer(self, rank: int, collecting: bool = False) -> int:
         """The number of the mailbox that `rank` collects from."""

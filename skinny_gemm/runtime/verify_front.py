@@ -134,7 +134,7 @@ def _prepare(
     if transport == "multicast":
         mailbox = Mailbox.multicast(front, capacity=front.m)
     else:
-        make = {"local": Mailbox.local, "peers": Mailbox.peers}[transport]
+        make = Mailbox.local if transport == "local" else Mailbox.peers
         mailbox = make(front, device=weight.device, capacity=front.m)
     prepared = [
         PreparedWsGemm(PreparedWsGemm.pack(router, down, front, rank), front, {front.m: tactic}, mailbox)
