@@ -66,8 +66,8 @@ class _Reader:
     def tell(self, row: Any) -> tuple[str, int, int, int] | None:
         """(what, group, block, number), as `cluster_spans` has them, or None for what only prepares."""
         op = row.opcode
-        for start, what in self.ALONE.items():
-            if op.startswith(start):
+        for prefix, what in self.ALONE.items():
+            if op.startswith(prefix):
                 return what, -1, -1, -1
         if op.startswith("barrier.cluster.wait"):
             return "wait cluster", -1, -1, row.phase

@@ -4,6 +4,7 @@ Of warp split-K an `ldmatrix.x4`, of the weight-stationary GEMM a load of x. Off
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,7 +18,7 @@ GROUPS = banks.BANKS * banks.WORD // CHUNK_BYTES  #: eight groups of four banks
 ADDRESSES = {"A": warp_splitk.a_ldmatrix, "B": warp_splitk.b_ldmatrix}
 
 
-def group(address):
+def group(address: Any) -> Any:
     """The group of four banks, 0..7, that serves the 16-byte chunk at byte `address` (an integer or an array)."""
     return address // CHUNK_BYTES % GROUPS
 

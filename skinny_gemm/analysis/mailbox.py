@@ -1,5 +1,7 @@
 """The mailbox of the MoE front as tables: what lies where in a token's row, and what its bits say was published."""
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
@@ -50,7 +52,7 @@ def state_table(bits: np.ndarray, front: FrontProblem) -> pd.DataFrame:
     )
 
 
-def fragment_sentence(fragment) -> str:
+def fragment_sentence(fragment: Any) -> str:
     """One line of `state_table` in words: where it lies, who publishes it, the bits and what they mean."""
     words = " ".join(f"{int(word):08x}" for word in fragment.words)
     if fragment.part == "latent":

@@ -66,14 +66,14 @@ def neighbours(selection: Selection) -> pd.DataFrame:
         for value in values:
             tactic, problem = selection.at(control, value)
             reason = tactic.why_not(problem, device) or ""
-            found = [] if reason else measured.get((str(tactic), problem.m), [])
-            for row in found:
+            timed = [] if reason else measured.get((str(tactic), problem.m), [])
+            for row in timed:
                 times = [getattr(row, name) for name in TIMES]
                 source = "live" if row.live else "recorded"
                 rows.append((control, value, str(tactic), problem.m, "", source, *times, row.campaign))
             if has_model and not reason:
                 modelled.append((control, value, tactic, problem))
-            elif not found:
+            elif not timed:
                 rows.append((control, value, str(tactic), problem.m, reason, "", *[np.nan] * len(TIMES), ""))
     if modelled:
         times = modelled_times([row[2] for row in modelled], [row[3] for row in modelled], device, mode)

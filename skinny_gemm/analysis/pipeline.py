@@ -28,7 +28,7 @@ def ring_spans(table: pd.DataFrame, regions: Sequence[tuple[str, int, int]]) -> 
                 return name, (row.barrier - offset) // 8
         return "", -1
 
-    found = []
+    spans: list[tuple] = []
     for warp, rows in table.groupby("warp", sort=True):
         open_span, waiting, batch_start, issued, drained = None, None, None, 0, 0
         batches: list[tuple] = []
@@ -36,35 +36,35 @@ def ring_spans(table: pd.DataFrame, regions: Sequence[tuple[str, int, int]]) -> 
         def close():
             nonlocal open_span
             if open_span:
-                found.append(tuple(open_span))
+                spans.append(tuple(open_span))
             open_span = None
 
         for row in rows.itertuples():
             name, stage = place(row)
             if row.event == "land":
                 start, tile, where = batches.pop(0)
-                found.append((warp, "in flight", where, tile, -1, start, row.time, row.line))
+                spans.append((warp, "in flight", where, tile, -1, start, row.time, row.line))
             elif row.event in ("wait", "pass"):
                 close()
                 waiting = row.time if waiting is None else waiting
                 if row.event == "pass":
                     what = f"wait {name}" if name else "wait CTA"
-                    retried = found and found[-1][:3] == (warp, what, stage) and found[-1][-1] == row.line
+                    retried = spans and spans[-1][:3] == (warp, what, stage) and spans[-1][-1] == row.line
                     if retried:  # the first try_wait may fail without need
-                        waiting = found.pop()[5]
+                        waiting = spans.pop()[5]
                         drained -= name == "full"
                     tile = drained if name == "full" else issued if name == "empty" else -1
                     parity = (row.phase - 1) & 1 if name else -1
-                    found.append((warp, what, stage, tile, parity, waiting, row.time + 1, row.line))
+                    spans.append((warp, what, stage, tile, parity, waiting, row.time + 1, row.line))
                     drained += name == "full"
                     waiting = None
             elif row.opcode.startswith("griddepcontrol.wait"):
                 close()
-                found.append((warp, "wait grid", -1, -1, -1, row.time, row.time + 1, row.line))
+                spans.append((warp, "wait grid", -1, -1, -1, row.time, row.time + 1, row.line))
             elif row.opcode.startswith("cp.async.mbarrier"):  # arrives when the batch has landed
                 start = open_span[5] if open_span else row.time
                 batches.append((start if batch_start is None else batch_start, issued, stage))
-                found.append((warp, "issue", stage, issued, -1, start, row.time + 1, row.line))
+                spans.append((warp, "issue", stage, issued, -1, start, row.time + 1, row.line))
                 open_span, batch_start, issued = None, None, issued + 1
             elif busy := _busy(row.opcode):
                 if busy == "issue" and batch_start is None:
@@ -76,7 +76,7 @@ def ring_spans(table: pd.DataFrame, regions: Sequence[tuple[str, int, int]]) -> 
                     close()
                     open_span = [warp, busy, -1, tile, -1, row.time, row.time + 1, row.line]
         close()
-    frame = pd.DataFrame(found, columns=["warp", "what", "stage", "tile", "parity", "start", "end", "line"])
+    frame = pd.DataFrame(spans, columns=["warp", "what", "stage", "tile", "parity", "start", "end", "line"])
     for what, teller in (("compute", "wait full"), ("issue", "in flight")):  # whose row of the same tile has the stage
         stages = frame[frame.what == teller].drop_duplicates(["warp", "tile"]).set_index(["warp", "tile"]).stage
         without = frame.what == what

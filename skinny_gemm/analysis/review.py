@@ -43,10 +43,12 @@ class Candidate:
 
     @property
     def kernel(self) -> str:
+        """The registry name of its kernel."""
         return self.tactic.kernel
 
     @property
     def text(self) -> str:
+        """Kernel and tactic, for people."""
         return f"{self.kernel} {self.tactic}"
 
     @property
@@ -147,19 +149,19 @@ class Review:
             return ["None of the candidates was recorded at this M in this mode: there is nothing to decide on."]
         row = timed.pop(best.letter)
         rest = [*self.others, *timed.values()]
-        said = [sentences.how_far(row, self.bound), sentences.how_sure(row, rest)]
+        answers = [sentences.how_far(row, self.bound), sentences.how_sure(row, rest)]
         if timed:
-            said.append(f"Of the candidates, {best.letter} is {sentences.against(row, timed)}.")
+            answers.append(f"Of the candidates, {best.letter} is {sentences.against(row, timed)}.")
         if self.peers:
-            said.append(f"Of the peers' best, {best.letter} is {sentences.against(row, self.peers)}.")
+            answers.append(f"Of the peers' best, {best.letter} is {sentences.against(row, self.peers)}.")
         quickest = fastest(self.others)
         if quickest and verdict(quickest, row) is Verdict.FASTER:
             name = f"{quickest.kernel} {quickest.tactic}"
-            said.append(f"A tactic that is no candidate is FASTER: {name} at {quickest.median_us:.3f} us.")
+            answers.append(f"A tactic that is no candidate is FASTER: {name} at {quickest.median_us:.3f} us.")
         missing = [candidate.letter for candidate in self.candidates if not candidate.record]
         if missing:
-            said.append(f"Not recorded at this M: {', '.join(missing)}.")
-        return said
+            answers.append(f"Not recorded at this M: {', '.join(missing)}.")
+        return answers
 
     def runs(self) -> str:
         """One line for people: which campaigns the run numbers mean."""

@@ -5,7 +5,7 @@ from functools import partial
 import pandas as pd
 
 from ..analysis import pipeline as readings
-from ..figures.pipeline import timeline as drawn_timeline
+from ..figures import pipeline as figures
 from ..problem import GemmProblem
 from ..runtime.trials import Trial
 from ..tactics import WarpSplitKTactic
@@ -58,5 +58,5 @@ class PipelineExplorer(SteppedExplorer):
         tactic, time = self.tactic, self.cursor.value
         ring = f"{tactic.k_tile}x{tactic.stages}x{tactic.b_loader_warps}"
         stem = f"pipeline-{ring}-{self.k.value}-{self.schedule_stem}-t{time}"
-        timeline = partial(drawn_timeline, self.spans, self.phases, self.roles, time, self.window())
+        timeline = partial(figures.timeline, self.spans, self.phases, self.roles, time, self.window())
         return [View(self.timeline, stem, timeline, self.spans, self.facts(time=time, shown=self.view.value))]

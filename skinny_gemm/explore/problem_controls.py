@@ -7,13 +7,12 @@ import ipywidgets as widgets
 from .. import catalogue
 from .. import device as devices
 from ..problem import GemmProblem
-from ..tactics import KERNELS, Tactic, tactic_type
+from ..tactics import KERNELS, MAX_M, Tactic, tactic_type
 from . import markup
 from .base import Explorer
 from .controls import Choice, dropdown, in_a_row, slider, toggles
 
 CUSTOM = "custom N, K"
-MAX_M = 64  #: of the slider; a kernel that takes fewer tokens says so
 
 
 class ProblemControls(Explorer):
@@ -87,7 +86,7 @@ class TacticControls(ProblemControls):
         self._built: str | None = None  # the kernel whose fields these are
         super().build(device, projection)
         self._offer_fields()
-        self._set(self.kind.default(self.problem, self.gpu))
+        self.take(self.kind.default(self.problem, self.gpu))
         self.rows[0].insert(0, self.kernel)
         self.rows[2].append(self.default_button)
         self.rows += [[self.tactic_row], [self.verdict]]
@@ -111,7 +110,7 @@ class TacticControls(ProblemControls):
 
     def take_default(self) -> None:
         """Sets the controls to the heuristics' tactic; ValueError in words if there is none."""
-        self._set(self.kind.default(self.problem, self.gpu))
+        self.take(self.kind.default(self.problem, self.gpu))
         self.draw()
 
     def checked(self) -> Tactic:
@@ -132,7 +131,8 @@ class TacticControls(ProblemControls):
         self.verdict.value = markup.possible(tactic.footprint(problem, gpu).describe())
         return tactic
 
-    def _set(self, tactic: Tactic) -> None:
+    def take(self, tactic: Tactic) -> None:
+        """Sets the controls to `tactic`; ValueError if a field's value is not on offer."""
         with self.quietly():
             self._offer_fields()
             for name, control in self.fields.items():
@@ -157,4 +157,4 @@ class TacticControls(ProblemControls):
             for name, control in self.fields.items():
                 control.offer(choices[name])
             if fresh and self.kind.unsupported(self.problem, self.gpu) is None:
-                self._set(self.kind.default(self.problem, self.gpu))
+                self.take(self.kind.default(self.problem, self.gpu))

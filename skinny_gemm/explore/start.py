@@ -6,6 +6,7 @@ from ..analysis.errors import error_table
 from ..figures import errors
 from ..figures.export import provenance
 from ..runtime.trials import relative_error
+from ..tactics import WarpSplitKTactic
 from . import markup
 from .base import Shown
 
@@ -36,5 +37,5 @@ def compare_with_fp64(out: Any, x: Any, weight: Any) -> Shown:
 
         gpu = torch.cuda.get_device_name(out.device)
     shape = dict(m=x.shape[0], n=weight.shape[0], k=weight.shape[1])
-    facts = provenance("live" if gpu else "interpreter", device=gpu, kernel="warp-splitk", **shape)
+    facts = provenance("live" if gpu else "interpreter", device=gpu, kernel=WarpSplitKTactic.kernel, **shape)
     return errors.error_histogram(data, relative_error(values, reference)), data, facts

@@ -9,6 +9,7 @@ from ..figures.export import provenance
 from ..figures.layout import ldmatrix_view
 from ..layouts import swizzle
 from ..layouts import warp_splitk as layout
+from ..tactics import WarpSplitKTactic
 from .base import View, ViewExplorer
 from .controls import choice, slider, toggles
 from .markup import source_of
@@ -52,7 +53,7 @@ class SwizzleExplorer(ViewExplorer):
     def views(self) -> list[View]:
         names = ("operand", "swizzled", "k_tile", "warp", "phase", "lane")
         chosen = {name: getattr(self, name).value for name in names}
-        facts = provenance("model", kernel="warp-splitk", **chosen, bank=self._bank())
+        facts = provenance("model", kernel=WarpSplitKTactic.kernel, **chosen, bank=self._bank())
         order = "swizzled" if facts["swizzled"] else "rowmajor"
         where = "-".join(f"{name}{facts[name]}" for name in ("warp", "phase", "lane", "bank") if name in facts)
         stem = f"ldmatrix-{facts['operand']}-{order}-{facts['k_tile']}-{where}"

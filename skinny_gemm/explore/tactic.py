@@ -94,7 +94,7 @@ class TacticExplorer(TacticControls):
         """Sets the controls to the fastest recorded tactic of this problem; ValueError in words if none is recorded."""
         n, k, m, device, mode = self.n.value, self.k.value, self.m.value, self.device.value, self.mode.value
         best = tables.best(n, k, m, mode, device, self.kernel.value, self.data_dir)
-        self._set(self.kind.parse(best.tactic))
+        self.take(self.kind.parse(best.tactic))
         self.draw()
 
     def compile(self) -> None:
@@ -192,7 +192,7 @@ def _binary(tactic: Tactic, problem: GemmProblem, gpu: devices.Device) -> tuple:
 
 
 def _row(gpu: devices.Device, point: records.Point, measurement: Any) -> records.Record:
-    """One live measurement (`bench.rig.Measurement`) as a record of no campaign, its times not rounded."""
+    """One live measurement (`bench.task.Measurement`) as a record of no campaign, its times not rounded."""
     interval = records.interval_of(measurement.samples_us)
     return records.Record(
         campaign="live",

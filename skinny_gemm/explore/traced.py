@@ -157,5 +157,6 @@ class SteppedExplorer(TracedExplorer):
 
     def draw(self) -> None:
         super().draw()
-        title = f"<b>at time {self.cursor.value}</b> (line: of the PTX)"
-        self.doing.value = title + markup.table(self.state())
+        if self.doing.layout.display != "none":
+            title = f"<b>at time {self.cursor.value}</b> (line: of the PTX)"
+            self.doing.value = title + markup.table(self.state())

@@ -3,7 +3,7 @@
 Live points are hollow, recorded ones filled; they never share a line. The model is dotted, with its error as a band.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,7 +39,7 @@ class Series:
     intervals: bool = False
     model: bool = False
 
-    def draw(self, panel: Panel, x, y) -> np.ndarray:
+    def draw(self, panel: Panel, x: Callable, y: Callable) -> np.ndarray:
         """Draws it on axes that show x(x) and y(y); returns its places there."""
         places = np.column_stack([x(self.points[:, 0]), y(self.points[:, 1:])])
         if self.model:

@@ -1,6 +1,7 @@
 """Pictures of a cluster that single passes and token groups share: its blocks by owner, bytes from CTA to CTA."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,7 +22,9 @@ def row_tiles(count: int) -> list[str]:
     return [f"rows {MMA_M * i} +" for i in range(count)]
 
 
-def draw_blocks(panel: Panel, cells, fills, texts, lit, outline: float = 2.4) -> None:
+def draw_blocks(
+    panel: Panel, cells: np.ndarray, fills: Any, texts: Iterable[object], lit: Any, outline: float = 2.4
+) -> None:
     """The blocks at `cells` (n, 4), each with its fill and text; those of the mask `lit` outlined."""
     panel.boxes(cells, fills, edgecolor=panel.theme.paper, linewidth=1.5)
     panel.labels(cells[:, :2] + 0.5, texts, style.ON_FILL, size=9)

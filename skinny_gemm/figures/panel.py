@@ -6,6 +6,7 @@ millisecond, still as text in SVG and PDF. All marks are ordinary artists of the
 """
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.artist import Artist
@@ -17,6 +18,7 @@ from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox, BboxTransformFrom, BboxTransformTo, Transform, TransformedBbox
+from numpy.typing import ArrayLike
 
 from . import style
 
@@ -28,7 +30,7 @@ def tick_step(span: float, most: int, least: float = 1) -> float:
     return next(step for step in STEPS if step >= least and span / step <= most)
 
 
-def rectangles(x, y, width=1, height=1) -> np.ndarray:
+def rectangles(x: ArrayLike, y: ArrayLike, width: ArrayLike = 1, height: ArrayLike = 1) -> np.ndarray:
     """Rectangles (n, 4) for `Panel.boxes`; each argument an array (n,) or one number for all."""
     return np.column_stack(np.broadcast_arrays(x, y, width, height))
 
@@ -65,10 +67,12 @@ class Labels(Artist):
         self.set_transform(transform)
         self.set_zorder(4)
 
-    def get_window_extent(self, renderer=None):
-        return Bbox.null()  # labels never take part in layout
+    def get_window_extent(self, renderer: Any = None) -> Bbox:
+        """Nothing: labels never take part in layout."""
+        return Bbox.null()
 
-    def draw(self, renderer):
+    def draw(self, renderer: Any) -> None:
+        """Writes every text, as matplotlib asks of an artist."""
         pixels = renderer.points_to_pixels(1.0)
         dx = self.offset[0] * pixels
         dy = (self.offset[1] - _BELOW[self.va] * self.font.get_size_in_points()) * pixels
@@ -108,15 +112,15 @@ class Panel:
             artist.set_clip_box(self.box)
         return self.figure.add_artist(artist)
 
-    def line(self, x, y, color: str, clip: bool = True, **look) -> Artist:
+    def line(self, x: ArrayLike, y: ArrayLike, color: str, clip: bool = True, **look) -> Artist:
         """A line or markers; `look` as matplotlib's `Line2D` takes it."""
         return self.add(Line2D(np.asarray(x), np.asarray(y), color=color, transform=self.data, **look), clip)
 
-    def lines(self, many: Iterable, colors, clip: bool = True, **look) -> Artist:
+    def lines(self, many: Iterable, colors: Any, clip: bool = True, **look) -> Artist:
         """Many lines, each a sequence of (x, y); `look` as `LineCollection` takes it."""
         return self.add(LineCollection(list(many), colors=colors, transform=self.data, **look), clip)
 
-    def boxes(self, rectangles, fill, **look) -> None:
+    def boxes(self, rectangles: Any, fill: Any, **look) -> None:
         """Rectangles (n, 4: x, y, width, height); `fill` is one colour, n colours, or "none" for outlines.
 
         One path per colour, which draws fast; `look` as `PathPatch` takes it.
@@ -130,7 +134,7 @@ class Panel:
             path = Path(corners.transpose(2, 0, 1).reshape(-1, 2), codes)
             self.add(PathPatch(path, **({"linewidth": 0} | look | {"facecolor": color, "transform": self.data})))
 
-    def labels(self, points, texts: Iterable[object], color: str | None = None, **look) -> None:
+    def labels(self, points: Any, texts: Iterable[object], color: str | None = None, **look) -> None:
         """Texts at data coordinates; `look` as `Labels` takes it."""
         self.add(Labels(points, texts, self.data, color or self.theme.ink, **look))
 
@@ -146,7 +150,7 @@ class Panel:
         """What the panel shows, in words: (dx, dy) points from its upper left corner."""
         self.note(0, 1, text, size=style.TEXT, ha="left", va="baseline", weight=weight, offset=(dx, dy))
 
-    def ticks(self, axis: str, at, texts, name: str = "", grid: bool = True) -> None:
+    def ticks(self, axis: str, at: Any, texts: Iterable[object], name: str = "", grid: bool = True) -> None:
         """Labels at positions `at` of axis "x" or "y", grid lines, and the axis's name.
 
         The y name is written level, above the axis, where it needs no turned head.

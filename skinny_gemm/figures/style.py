@@ -40,6 +40,7 @@ class Theme:
         return self.blue, self.vermillion, self.green, self.purple, self.orange, self.sky, self.grey
 
     def colors(self) -> dict[str, str]:
+        """Every colour by its name."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
 

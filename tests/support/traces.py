@@ -5,7 +5,7 @@ from functools import lru_cache
 from skinny_gemm import device
 from skinny_gemm.analysis import cluster, pipeline
 from skinny_gemm.problem import GemmProblem
-from skinny_gemm.runtime import trials
+from skinny_gemm.runtime.trials import traced
 from skinny_gemm.tactics import WarpSplitKTactic, WsGemmTactic
 
 SINGLE, GROUPS = WsGemmTactic(2, 2, 4, 1, 0, 2), WsGemmTactic(2, 2, 2, 0, 8, 1)
@@ -17,7 +17,7 @@ RING, RING_PROBLEM = WarpSplitKTactic(16, 8, 128, STAGES, 2), GemmProblem(8, 16,
 @lru_cache
 def of_cluster(tactic, problem, schedule):
     """The trace of the first cluster, the parts of its blocks, and what its warps did."""
-    table = trials.traced(tactic, problem, "sm_90a", schedule, cluster.OPCODES).table
+    table = traced(tactic, problem, "sm_90a", schedule, cluster.OPCODES).table
     parts = cluster.owners(problem.m, tactic.rt, tactic.kq, tactic.ks, tactic.tg)
     return table, parts, cluster.cluster_spans(table, tactic, problem)
 
@@ -25,7 +25,7 @@ def of_cluster(tactic, problem, schedule):
 @lru_cache
 def of_ring(schedule):
     """What the warps of the ring did, the phases of its barriers, and the roles of its warps."""
-    run = trials.traced(RING, RING_PROBLEM, "sm_90a", schedule, pipeline.OPCODES)
+    run = traced(RING, RING_PROBLEM, "sm_90a", schedule, pipeline.OPCODES)
     regions = RING.footprint(RING_PROBLEM, device.get("h200")).regions
     spans = pipeline.ring_spans(run.table, regions)
     return spans, pipeline.phases(run.table, regions), pipeline.roles(spans)
