@@ -7,8 +7,6 @@ waits and fences is needed.
 """
 
 import dataclasses
-import heapq
-import itertools
 import re
 
 import numpy as np
@@ -20,6 +18,7 @@ from skinny_gemm.runtime import ARCHITECTURES, bind, compile_kernel, sass
 from skinny_gemm.runtime.bfloat16 import to_bits
 from skinny_gemm.runtime.verify import random_operands, reference, relative_error, stray_writes, values, verify
 from skinny_gemm.tactics import WsGemmTactic
+from tests.support.covering import combinations, cover
 
 H200 = device.get("h200")
 MS = (1, 2, 7, 8, 9, 15, 16, 17, 23, 24, 25, 31, 32, 33, 47, 48, 49, 63, 64)
@@ -33,42 +32,26 @@ def front(m):
 LEGAL = [(m, tactic) for m in MS for tactic in WsGemmTactic.enumerate(front(m), H200)]
 
 
-def traits(m, tactic):
+def traits(case):
     """What a case is an example of.
 
     Each two fields' values, M with the token group, token tiles with one CTA or a cluster; and each three fields',
     where of `staged` counts whether it is none, some or all of the blocks, and of `tg` whether there is one group.
     """
+    m, tactic = case
     fields = vars(tactic)
     staged = tactic.staged and ("all" if tactic.staged == tactic.blocks(front(m)) else "some")
     kinds = fields | {"staged": staged, "tg": tactic.tg and ("one" if tactic.tg >= m else "many")}
-    pairs, triples = itertools.combinations(fields.items(), 2), itertools.combinations(kinds.items(), 3)
-    return {*pairs, *triples, ("m", m, "tg", tactic.tg), ("tiles", -(-m // 8), "cluster", tactic.ks > 1)}
+    with_m = {("m", m, "tg", tactic.tg), ("tiles", -(-m // 8), "cluster", tactic.ks > 1)}
+    return combinations(fields, 2) | combinations(kinds, 3) | with_m
 
 
-def cover(cases):
-    """Few of `cases` that have all traits of all: each the one that adds the most to those before it."""
-    traits_of = {case: traits(*case) for case in cases}
-    missing, picked = set().union(*traits_of.values()), []
-    gains = [(-len(traits), number) for number, traits in enumerate(traits_of.values())]
-    heapq.heapify(gains)
-    while missing:
-        _, number = heapq.heappop(gains)
-        gain = len(traits_of[cases[number]] & missing)  # now; it was more when it was last looked at
-        if gains and gain < -gains[0][0]:
-            heapq.heappush(gains, (-gain, number))
-        else:
-            picked.append(cases[number])
-            missing -= traits_of[cases[number]]
-    return picked
-
-
-CASES = [(m, str(tactic)) for m, tactic in cover(LEGAL)]
+CASES = [(m, str(tactic)) for m, tactic in cover(LEGAL, traits)]
 
 
 def test_the_cover_has_every_trait_and_is_small():
-    covered = set().union(*(traits(m, WsGemmTactic.parse(text)) for m, text in CASES))
-    assert all(traits(*case) <= covered for case in LEGAL)
+    covered = set().union(*(traits((m, WsGemmTactic.parse(text))) for m, text in CASES))
+    assert all(traits(case) <= covered for case in LEGAL)
     assert len(set(CASES)) == len(CASES) < 120 < len(LEGAL) / 100
 
 
