@@ -6,6 +6,7 @@ says what it takes and returns; tests lie where the package does and stand alone
 """
 
 import ast
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,8 +28,10 @@ def name_of(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-MODULES = {path: parse(path) for path in sorted(PACKAGE.rglob("*.py"))}
-NAMES = set(map(name_of, MODULES))
+@functools.cache
+def modules() -> dict[Path, ast.Module]:
+    """Every module of the package, parsed."""
+    return {path: parse(path) for path in sorted(PACKAGE.rglob("*.py"))}
 
 
 def is_private(name: str) -> bool:
@@ -50,10 +53,10 @@ def imports(path: Path, tree: ast.Module) -> Iterator[tuple[str, str, str]]:
 
 
 def private_imports(path: Path, tree: ast.Module) -> list[str]:
-    """Imports of the package that name something private, module or not."""
-    found = [(where, f"{module}.{name}".rstrip(".")) for where, module, name in imports(path, tree)]
-    return [f"{where} {name}" for where, name in found if name.startswith("skinny_gemm.") and "._" in name
-            and any(map(is_private, name.split(".")))]  # fmt: skip
+    """Imports of something private of the package, module or not: "where name"."""
+    names = [(where, f"{module}.{name}".rstrip(".")) for where, module, name in imports(path, tree)]
+    ours = [(where, name) for where, name in names if name.startswith("skinny_gemm.")]
+    return [f"{where} {name}" for where, name in ours if any(map(is_private, name.split(".")))]
 
 
 def public_functions(body: list[ast.stmt], prefix: str = "") -> Iterator[tuple[str, ast.FunctionDef]]:
@@ -75,7 +78,7 @@ def unannotated(function: ast.FunctionDef) -> list[str]:
 
 
 def test_no_module_imports_a_private_name_of_another():
-    assert [line for path, tree in MODULES.items() for line in private_imports(path, tree)] == []
+    assert [line for path, tree in modules().items() for line in private_imports(path, tree)] == []
 
 
 @pytest.mark.parametrize(
@@ -96,15 +99,15 @@ def test_a_private_import_is_seen(source, name):
 
 def test_no_module_imports_from_the_front_door():
     """`from skinny_gemm import matmul` inside the package would go round the layers: the front door loads them all."""
-    found = [use for path, tree in MODULES.items() if path.parent != PACKAGE for use in imports(path, tree)]
-    allowed = NAMES | {"skinny_gemm.__version__"}
+    found = [use for path, tree in modules().items() if path.parent != PACKAGE for use in imports(path, tree)]
+    allowed = {*map(name_of, modules()), "skinny_gemm.__version__"}
     assert [use for use in found if use[1] == "skinny_gemm" and f"skinny_gemm.{use[2]}" not in allowed] == []
 
 
 def test_public_functions_say_what_they_take_and_return():
     lines = [
         f"{name_of(path)}.{name}: {', '.join(missing)}"
-        for path, tree in MODULES.items()
+        for path, tree in modules().items()
         if DEVICE_CODE not in path.parents
         for name, function in public_functions(tree.body)
         if (missing := unannotated(function))
@@ -120,11 +123,13 @@ def test_tests_lie_where_the_package_does():
 
 
 def test_test_modules_do_not_import_each_other():
-    found = [use for path in TESTS.rglob("*.py") for use in imports(path, parse(path))]
-    parts = {where: {*module.split("."), name} for where, module, name in found}
-    assert [
-        where for where, names in parts.items() if any(n.startswith("test_") or n == "conftest" for n in names)
-    ] == []
+    """What they share lies in tests/support, a conftest.py, or a plain module beside them."""
+    found = [
+        (where, *module.split("."), name)
+        for path in TESTS.rglob("*.py")
+        for where, module, name in imports(path, parse(path))
+    ]
+    assert [names for names in found if any(n.startswith("test_") or n == "conftest" for n in names[1:])] == []
 
 
 def test_type_information_is_shipped():
