@@ -14,16 +14,16 @@ _EXPORTS = {
     "SwizzleExplorer": ".swizzle",
     "TacticExplorer": ".tactic",
     "WeightStationaryExplorer": ".weights",
-    "broken_settle": ".settle",
-    "compare": ".start",
+    "broken_settle": ".mutants",
+    "compare_with_fp64": ".start",
     "conflicts": ".bank_conflicts",
     "environment": ".start",
     "error_of": ".mailbox",
-    "export_dir": ".base",
-    "show": ".base",
+    "export_dir": ".places",
+    "show": ".pictures",
+    "show_verdicts": ".mutants",
     "shown": ".base",
-    "told": ".cluster",
-    "without_barriers": ".gather",
+    "without_barriers": ".mutants",
 }
 
 __all__ = sorted(_EXPORTS)

@@ -4,16 +4,26 @@ import html
 import re
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 import ipywidgets as widgets
 import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
 
+from ..analysis.mailbox import fragment_sentence, state_table
+from ..artifact import CompiledKernel
 from ..figures import mailbox as figures
 from ..figures.export import provenance
 from ..layouts import mailbox as layout
 from ..problem import FrontProblem
+from ..runtime import Mailbox, MissingPublisher, PreparedWsGemm
 from ..tactics import WsGemmTactic
-from .base import Explorer, Picture, dropdown, slider, source_of, toggles
+from . import markup
+from .base import View, ViewExplorer
+from .controls import dropdown, slider, toggles
+from .pictures import Picture
+from .stepper import Stepper
 
 TACTIC = WsGemmTactic(rt=1, kq=2, ks=1, staged=0, tg=0, ch=1)
 K, SHARD, VALID = 64, 16, 8  #: of a rank: two fragments of latent and two of logits
@@ -44,8 +54,6 @@ def events(ranks: int, m: int, transport: str, broken: str) -> tuple[Event, ...]
     """
     import torch
 
-    from ..runtime import Mailbox, MissingPublisher, PreparedWsGemm
-
     front = front_of(ranks, m)
     generator = torch.Generator().manual_seed(0)
     xs = [(torch.rand(m, K, generator=generator) * 2.0**-8).bfloat16() for _ in range(STEPS)]
@@ -57,8 +65,7 @@ def events(ranks: int, m: int, transport: str, broken: str) -> tuple[Event, ...]
         for rank in range(ranks)
     ]
     if broken == "no sanitising":
-        for publisher in prepared:
-            publisher._compiled[m] = unsanitised(publisher._compiled[m])
+        prepared = [publisher.edited(unsanitised) for publisher in prepared]
     happened = []
 
     def note(text: str, error: Exception | None = None) -> None:
@@ -104,43 +111,40 @@ def events(ranks: int, m: int, transport: str, broken: str) -> tuple[Event, ...]
     return tuple(happened)
 
 
-def unsanitised(compiled):
+def unsanitised(compiled: CompiledKernel) -> CompiledKernel:
     """The publisher without its rule that no published word may be the sentinel: a mutant, by editing its PTX."""
     ptx = re.sub(r"selp\.b32 (\S+), 0, (\S+), same", r"mov.b32 \1, \2", compiled.ptx)
     return replace(compiled, ptx=ptx)
 
 
-def error_of(got, x, weight) -> float:
-    """Relative Frobenius error of `got` `[M, N]` against x `[M, K]` @ weight `[N, K]`^T in FP64."""
+def error_of(out: Any, x: Any, weight: Any) -> float:
+    """Relative Frobenius error of `out` `[M, N]` against x `[M, K]` @ weight `[N, K]`^T in FP64; torch tensors."""
     expected = x.double() @ weight.double().T
-    return float((got.double() - expected).norm() / expected.norm())
+    return float((out.double() - expected).norm() / expected.norm())
 
 
-class MailboxExplorer(Explorer):
+class MailboxExplorer(ViewExplorer):
     """Ranks publish one by one, consumers collect: step through the events, look at any fragment, break it."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.ranks = toggles("ranks", [2, 4, 8], 4)
         self.m = slider("M", 1, 4, 2, "200px")
         self.transport = toggles("transport", ["local", "peers", "multicast"], "local")
         self.broken = dropdown("break it:", BREAKS, BREAKS[0])
-        self.event = slider("event", 0, 99, 3, "460px")
-        self.back = widgets.Button(description="◀ Back", tooltip="to the event before")
-        self.forward = widgets.Button(description="Forward ▶", tooltip="to the next event")
-        self.back.on_click(lambda _: self.guard(lambda: self.go(-1)))
-        self.forward.on_click(lambda _: self.guard(lambda: self.go(+1)))
+        self.cursor = Stepper(self, "event", 3, lambda: range(len(self.events)))
         self.box = slider("mailbox of rank", 0, 1, 0, "260px")
         self.token = slider("token", 0, 1, 0, "200px")
         self.fragment = slider("fragment", 0, 99, 2, "340px")
-        self.told, self.picture, self.words, self.source = (
-            widgets.HTML(), Picture(), widgets.HTML(), widgets.HTML()
-        )  # fmt: skip
+        self.heading, self.picture, self.words = widgets.HTML(), Picture(), widgets.HTML()
+        self.source = widgets.HTML(
+            markup.source_of(layout.latent_column, layout.logit_column, layout.publisher, layout.offset)
+        )
         rows = [
             (self.ranks, self.m, self.transport, self.broken),
-            (self.event, self.back, self.forward, self.box),
+            (*self.cursor.row, self.box),
             (self.token, self.fragment),
         ]
-        super().__init__(rows, [self.told, self.picture, self.words, self.source])
+        super().__init__(rows, [self.heading, self.picture, self.words, self.source])
 
     @property
     def front(self) -> FrontProblem:
@@ -150,67 +154,58 @@ class MailboxExplorer(Explorer):
     def events(self) -> tuple[Event, ...]:
         return events(self.ranks.value, self.m.value, self.transport.value, self.broken.value)
 
-    def go(self, direction: int) -> None:
-        """One event on or back."""
-        self.event.value = min(max(self.event.value + direction, 0), self.event.max)
-
-    def table(self):
-        """Every fragment (`figures.mailbox.state_table`) of the chosen mailbox after the chosen event."""
-        return figures.state_table(self.events[self.event.value].bits[self.box.value], self.front)
+    def table(self) -> pd.DataFrame:
+        """Every fragment (`state_table`) of the chosen mailbox after the chosen event."""
+        return state_table(self.events[self.cursor.value].bits[self.box.value], self.front)
 
     def draw(self) -> None:
         happened, front = self.events, self.front
         with self.quietly():
-            self.event.max = len(happened) - 1
+            self.cursor.slider.max = len(happened) - 1
             self.token.max = self.m.value - 1
             self.token.layout.display = "none" if self.m.value == 1 else ""
             self.fragment.max = layout.fragments(front.width) - 1
             self.box.max = len(happened[0].bits) - 1
             self.box.layout.display = "none" if self.transport.value == "local" else ""
-        event = happened[self.event.value]
-        self.told.value = f"event {self.event.value} of {self.event.max}: {html.escape(event.text)}"
-        if event.error:
-            mark = "border-left:4px solid #d55e00;padding:2px 10px"
-            self.told.value += f'<div style="{mark}"><b>{html.escape(event.error)}</b></div>'
+        event = happened[self.cursor.value]
+        text = f"event {self.cursor.value} of {len(happened) - 1}: {html.escape(event.text)}"
+        error = markup.marked(f"<b>{html.escape(event.error)}</b>") if event.error else ""
+        self.heading.value = text + error
         table = self.table()
-        self.picture.show([control.value for control in self.controls], self._figure, self._facts())
+        super().draw()
         chosen = table[(table.token == self.token.value) & (table.fragment == self.fragment.value)]
-        self.words.value = "<br>".join(html.escape(figures.fragment_sentence(row)) for row in chosen.itertuples())
-        self.source.value = source_of(layout.latent_column, layout.logit_column, layout.publisher, layout.offset)
+        self.words.value = "<br>".join(html.escape(fragment_sentence(row)) for row in chosen.itertuples())
 
-    def figures(self):
-        name = self.broken.value.replace(" ", "-")
-        stem = f"mailbox-{self.ranks.value}x{self.m.value}-{self.transport.value}-{name}-event{self.event.value}"
-        if self.transport.value != "local":
-            stem += f"-rank{self.box.value}"
-        return {stem: (self._figure(), self.table().assign(words=self.table().words.map(_hexadecimal)), self._facts())}
-
-    def _facts(self) -> dict:
-        front = self.front
-        return provenance(
+    def views(self) -> list[View]:
+        front, transport, broken = self.front, self.transport.value, self.broken.value
+        facts = provenance(
             "interpreter",
             kernel=TACTIC.kernel,
             tactic=str(TACTIC),
             **dict(n=front.n, k=front.k, m=front.m, ranks=front.ranks),
-            transport=self.transport.value,
-            broken=self.broken.value,
-            event=self.event.value,
+            transport=transport,
+            broken=broken,
+            event=self.cursor.value,
             mailbox=self.box.value,
             fragment=self.fragment.value,
             token=self.token.value,
         )
+        stem = f"mailbox-{front.ranks}x{front.m}-{transport}-{broken.replace(' ', '-')}-event{self.cursor.value}"
+        if transport != "local":
+            stem += f"-rank{self.box.value}"
+        return [View(self.picture, stem, self._figure, self._plotted, facts)]
 
-    def _figure(self):
+    def _plotted(self) -> pd.DataFrame:
+        table = self.table()
+        return table.assign(words=table.words.map(lambda words: " ".join(f"{int(word):08x}" for word in words)))
+
+    def _figure(self) -> Figure:
         table = self.table()
         titles = []
         for buffer, rows in table.groupby("buffer"):
             whole = rows.groupby("rank").state.agg(lambda states: (states == "published").all())
-            there = ", ".join(str(rank) for rank in whole.index[whole])
+            published = ", ".join(str(rank) for rank in whole.index[whole])
             ranks = "rank" if whole.sum() == 1 else "ranks"
-            held = f"{ranks} {there} published" if there else "nobody has published all of its part"
+            held = f"{ranks} {published} published" if published else "nobody has published all of its part"
             titles.append(f"buffer {buffer}: {held}" if (rows.state != "empty").any() else f"buffer {buffer}: empty")
         return figures.mailbox_view(table, tuple(titles), self.token.value, self.fragment.value)
-
-
-def _hexadecimal(words) -> str:
-    return " ".join(f"{int(word):08x}" for word in words)

@@ -1,19 +1,26 @@
 """The design review: choose a problem and candidates, see them compared, export the pack."""
 
 import html
-from functools import lru_cache
+from collections.abc import Sequence
+from functools import lru_cache, partial
 from pathlib import Path
+from typing import Any
 
 import ipywidgets as widgets
 
+from .. import device as devices
 from .. import records
 from ..analysis.review import Review, defaults, ranked, review_of, suggested
 from ..figures import style
 from ..records import best as tables
 from ..report import pack, pages
 from ..tactics import KERNELS, Tactic
-from .base import Picture, dropdown, export_dir, left_out, relative, toggles
-from .controls import ProblemControls
+from . import markup
+from .base import Figures
+from .controls import dropdown, progress_bar, toggles
+from .pictures import Picture
+from .places import export_dir, relative
+from .problem_controls import ProblemControls
 
 _PAGES = {  #: what can be on screen: one or more sheets, each with its data
     "comparison": lambda *arguments: [pages.comparison(*arguments)],
@@ -29,7 +36,7 @@ class ReviewExplorer(ProblemControls):
     `data_dir` holds the recorded campaigns (the repository's data/ by default), `device` is a catalogued name.
     """
 
-    def __init__(self, data_dir: Path | None = None, device: str = "h200", projection: str = "latent_down"):
+    def __init__(self, data_dir: Path | None = None, device: str = devices.REFERENCE, projection: str = "latent_down"):
         self._all, self.campaigns = records.rows(data_dir), records.campaigns(data_dir)
         self._of_weight = lru_cache(maxsize=16)(self._weight_rows)
         self._offered: tuple = ()  # problem, mode and device that the lists are for
@@ -38,15 +45,16 @@ class ReviewExplorer(ProblemControls):
         self.lists = {name: _list(name) for name in KERNELS}
         self.first = dropdown("compare with", [], None, "330px")
         self.page = toggles("page", list(_PAGES), "comparison")
-        self.suggest_button = widgets.Button(description="Suggested", tooltip="the candidates worth a look")
-        self.suggest_button.on_click(lambda _: self.guard(self.take_suggested))
-        self.answer, self.status, self._left_out = widgets.HTML(), widgets.HTML(), left_out(data_dir)
+        self.suggest_button = self.guarded_button("Suggested", "the candidates worth a look", self.take_suggested)
+        self.answer, self.status, self._left_out = widgets.HTML(), widgets.HTML(), markup.left_out(data_dir)
         self.pictures = [Picture(), Picture()]
-        self.progress = widgets.FloatProgress(min=0, max=1, layout=widgets.Layout(width="240px", visibility="hidden"))
-        self.build_problem(device, projection, after=[self.mode], beside_m=[self.suggest_button])
-        rows = [*self.problem_rows, tuple(self.lists.values()), (self.first, self.page)]
-        watched = [self.device, self.mode, self.n, self.k, self.m, *self.lists.values(), self.first, self.page]
-        super().__init__(rows, [self.answer, *self.pictures, self.status, self.progress], watched)
+        self.progress = progress_bar()
+        self.build(device, projection)
+        self.rows[0].append(self.mode)
+        self.rows[2].append(self.suggest_button)
+        self.rows += [[*self.lists.values()], [self.first, self.page]]
+        self.watched += [self.mode, *self.lists.values(), self.first, self.page]
+        super().__init__(self.rows, [self.answer, *self.pictures, self.status, self.progress], self.watched)
         self.export_button.description = "Export pack"
         self.export_button.tooltip = "one PDF, every page as SVG and PNG, CSV, provenance, the command to reproduce"
 
@@ -88,13 +96,13 @@ class ReviewExplorer(ProblemControls):
         facts, key = review.provenance(), (review.candidates, review.problem, review.mode, review.device.name)
         sheets = [sheet for sheet, _ in _PAGES[self.page.value](review, style.LIGHT)]
         for picture, sheet in zip(self.pictures, sheets, strict=False):
-            picture.show((self.page.value, *key), lambda sheet=sheet: sheet.figure, facts)
+            picture.show((self.page.value, *key), partial(getattr, sheet, "figure"), facts)
         for picture in self.pictures[len(sheets) :]:
             picture.clear()
         self.status.value = html.escape(review.runs()) + self._left_out
         self.answer.value = f"<b>{html.escape(review.headline())}</b> {html.escape(' '.join(review.answer()))}"
 
-    def figures(self):
+    def figures(self) -> Figures:
         """Every page of the pack: file stem to (figure, plotted data, provenance)."""
         review = self.review
         return {page.name: (page.figure, page.data, review.provenance()) for page in pages.pages(review)}
@@ -109,15 +117,9 @@ class ReviewExplorer(ProblemControls):
             self.progress.layout.visibility = "hidden"
         return pack.files(written)
 
-    def _export_and_tell(self) -> None:
-        self.exported.value = "writing ..."
-        try:
-            paths = self.export()
-        except Exception as error:
-            self.exported.value = f"nothing written: {html.escape(str(error) or type(error).__name__)}"
-            raise
-        pdf = html.escape(relative(paths[0]))
-        self.exported.value = f"wrote <code>{pdf}</code> and {len(paths) - 1} files beside it"
+    def tell_exported(self, paths: Sequence[Path]) -> str:
+        """HTML that names the PDF."""
+        return f"wrote <code>{html.escape(relative(paths[0]))}</code> and {len(paths) - 1} files beside it"
 
     def _report(self, fraction: float) -> None:
         self.progress.value = fraction
@@ -133,17 +135,17 @@ class ReviewExplorer(ProblemControls):
                 for name, box in self.lists.items():
                     times = ranked(KERNELS[name], KERNELS[name].problem(self.problem), self.gpu, self.recorded)
                     offered = dict.fromkeys([*times, *([standing[name]] if name in standing else [])])
-                    box.options = [(_told(tactic, times), tactic) for tactic in offered]
+                    box.options = [(_label(tactic, times), tactic) for tactic in offered]
                     box.value = [tactic for tactic in offered if tactic in self._notes]
                     box.disabled = not offered
             chosen, before = self.chosen, self.first.value
             self.first.options = [(f"{tactic.kernel} {tactic}", tactic) for tactic in chosen]
             self.first.value = before if before in chosen and not fresh else next(iter(chosen), None)
 
-    def _weight_rows(self, *wanted) -> tuple[records.Record, ...]:
+    def _weight_rows(self, *wanted: Any) -> tuple[records.Record, ...]:
         """The newest records, cold, of (N, K, mode, device)."""
-        mine = (r for r in self._all if (r.n, r.k, r.mode, r.device) == wanted and r.weights == "cold")
-        return tuple(tables.newest(mine))
+        rows = (r for r in self._all if (r.n, r.k, r.mode, r.device) == wanted and r.weights == "cold")
+        return tuple(tables.newest(rows))
 
 
 def _list(name: str) -> widgets.SelectMultiple:
@@ -151,5 +153,6 @@ def _list(name: str) -> widgets.SelectMultiple:
     return widgets.SelectMultiple(options=[], description=name, layout=widgets.Layout(width="360px"), style=style)
 
 
-def _told(tactic: Tactic, times: dict[Tactic, float]) -> str:
+def _label(tactic: Tactic, times: dict[Tactic, float]) -> str:
+    """A tactic in the list, with its time."""
     return f"{tactic}   {times[tactic]:.3f} us" if tactic in times else f"{tactic}   not recorded"

@@ -3,21 +3,29 @@
 import html
 import secrets
 import threading
-from dataclasses import fields
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import ipywidgets as widgets
 import pandas as pd
 
 from .. import device as devices
 from .. import records
+from ..analysis.performance import measured, recorded, used
 from ..artifact import Resources
-from ..figures import performance, views
+from ..bench.task import Task
+from ..figures import views
 from ..problem import GemmProblem
 from ..records import best as tables
+from ..runtime import compile_kernel
 from ..tactics import Tactic
-from .base import Picture, left_out, toggles
-from .controls import TacticControls
+from . import markup
+from .base import Figures
+from .controls import button, toggles
+from .pictures import Picture
+from .problem_controls import TacticControls
 
 SHOWN = ("against M", "against each field", "sensitivity")  #: what the charts show, the last two of a legal tactic
 LIVE_MS = (1, 2, 4, 8, 16, 32, 64)  #: measured live, beside the M on screen
@@ -29,22 +37,25 @@ class TacticExplorer(TacticControls):
     Bandwidth against M beside the roofline, bandwidth against each field of the tactic, or what one step of each slider
     does. Only what is shown is drawn. Times are recorded, or live, or the model's, and always say which.
     `data_dir` holds the recorded campaigns (the repository's data/ by default), `device` is a catalogued name. Where a
-    GPU is, *Measure live* times the tactic on it; `machine(gpu, shapes)` makes the `bench.machine.Machine` for that.
+    GPU is, *Measure live* times the tactic on it; `machine(gpu, shapes)` makes the `bench.rig.Rig` for that.
     """
 
-    def __init__(self, data_dir: Path | None = None, device: str = "h200", machine=None):
+    def __init__(
+        self, data_dir: Path | None = None, device: str = devices.REFERENCE, machine: Callable[..., Any] | None = None
+    ):
         self.data_dir = data_dir
         self.records, self.campaigns = records.load(data_dir), records.campaigns(data_dir)
-        self._left_out = left_out(data_dir)
+        self._left_out = markup.left_out(data_dir)
         self.live = self.records[:0]
         self.machine = machine or _machine
-        self._recorded: tuple = (None, None)  # key and table of what was last drawn
+        self._key: tuple = ()  # what `_table` holds the points of: N, K, device, mode, and how many were measured live
+        self._table = self.live
         self._stop = threading.Event()
         self.mode = toggles("launches", list(records.MODES), "chained")
-        self.best_button = _button("Best recorded", "the fastest recorded tactic", lambda: self.guard(self.take_best))
-        self.compile_button = _button("Compile", "what the assembler says of it", lambda: self.guard(self.compile))
-        self.live_button = _button("Measure live", "time this tactic here and now", lambda: self.guard(self.measure))
-        self.cancel_button = _button("Cancel", "stop, and keep what was measured", self._stop.set)
+        self.best_button = self.guarded_button("Best recorded", "the fastest recorded tactic", self.take_best)
+        self.compile_button = self.guarded_button("Compile", "what the assembler says of it", self.compile)
+        self.live_button = self.guarded_button("Measure live", "time this tactic here and now", self.measure)
+        self.cancel_button = button("Cancel", "stop, and keep what was measured", self._stop.set)
         self.progress = widgets.IntProgress(description="measuring")
         self.cancel_button.layout.display = self.progress.layout.display = "none"
         self.live_button.layout.display = "" if devices.current() else "none"
@@ -58,41 +69,37 @@ class TacticExplorer(TacticControls):
         against_m = widgets.HBox([self.bandwidth, self.roofline], layout=widgets.Layout(flex_flow="row wrap"))
         self.charts = dict(zip(SHOWN, (against_m, self.against_fields, self.sensitivity), strict=True))
         sweep = widgets.HBox([self.live_button, self.cancel_button, self.progress])
-        self.build(device, "latent_down", [self.mode])
-        self.rows[2] += (self.best_button, self.compile_button)
+        self.build(device, "latent_down")
+        self.rows[0].append(self.mode)
+        self.rows[2] += [self.best_button, self.compile_button]
         pictures = [self.smem, self.numbers, self.shown, *self.charts.values(), self.status, sweep]
         super().__init__(self.rows, pictures, [*self.watched, self.mode, self.shown])
 
     @property
     def view(self) -> views.TacticView:
         """All that is on screen, as data."""
-        key = self.n.value, self.k.value, self.device.value, self.mode.value, len(self.live)
-        if self._recorded[0] != key:
-            table = views.recorded(self.records, *key[:4])
-            fresh = self.live[(self.live.device == self.device.value) & (self.live["mode"] == self.mode.value)]
+        n, k, device, mode = self.n.value, self.k.value, self.device.value, self.mode.value
+        key = n, k, device, mode, len(self.live)
+        if self._key != key:
+            table = recorded(self.records, n, k, device, mode)
+            fresh = self.live[(self.live.device == device) & (self.live["mode"] == mode)]
             if len(fresh):
-                mine = performance.measured(fresh.assign(live=True), self.n.value, self.k.value)
-                table = pd.concat([table, mine]) if len(table) else mine
-            self._recorded = key, table
-        table = self._recorded[1]
-        campaigns = views.used(table, self.campaigns)
-        return views.TacticView(
-            self.kernel.value, self.tactic, self.problem, self.gpu, self.mode.value, table, campaigns
-        )
+                live = measured(fresh.assign(live=True), n, k)
+                table = pd.concat([table, live]) if len(table) else live
+            self._key, self._table = key, table
+        campaigns = used(self._table, self.campaigns)
+        return views.TacticView(self.kernel.value, self.tactic, self.problem, self.gpu, mode, self._table, campaigns)
 
     def take_best(self) -> None:
         """Sets the controls to the fastest recorded tactic of this problem; ValueError in words if none is recorded."""
-        p, device, kernel = self.problem, self.device.value, self.kernel.value
-        best = tables.best(p.n, p.k, p.m, self.mode.value, device, kernel, self.data_dir)
-        self._set(self.kind.parse(best.tactic))
+        n, k, m, device, mode = self.n.value, self.k.value, self.m.value, self.device.value, self.mode.value
+        best = tables.best(n, k, m, mode, device, self.kernel.value, self.data_dir)
+        self.take(self.kind.parse(best.tactic))
         self.draw()
 
     def compile(self) -> None:
         """Compiles the tactic, which tells its registers; ValueError in words if it cannot run."""
-        from ..runtime import compile_kernel
-
-        tactic, problem, gpu = self.tactic, self.problem, self.gpu
-        tactic.check(problem, gpu)
+        tactic, problem, gpu = self.checked(), self.problem, self.gpu
         compiled = compile_kernel(tactic, problem, gpu.arch)
         self.compiled[_binary(tactic, problem, gpu)] = compiled.resources
         self.draw()
@@ -102,30 +109,29 @@ class TacticExplorer(TacticControls):
 
         ValueError in words without a GPU, on another GPU than the one on screen, or for an illegal tactic.
         """
-        here = devices.current()
-        if here is None or here.name != self.gpu.name:
-            raise ValueError(f"The GPU here is {here.title if here else 'none'}, but {self.gpu.title} is on screen.")
-        tactic, n, k, mode = self.tactic, self.n.value, self.k.value, self.mode.value
-        tactic.check(self.problem, here)
-        ms = [m for m in sorted({*LIVE_MS, self.m.value}) if tactic.why_not(GemmProblem(m, n, k), here) is None]
-        points = [records.Point(tactic.kernel, n, k, m, str(tactic), mode) for m in ms]
+        gpu = devices.current()
+        if gpu is None or gpu.name != self.gpu.name:
+            raise ValueError(f"The GPU here is {gpu.title if gpu else 'none'}, but {self.gpu.title} is on screen.")
+        tactic, n, k, mode = self.checked(), self.n.value, self.k.value, self.mode.value
+        ms = [m for m in sorted({*LIVE_MS, self.m.value}) if tactic.why_not(GemmProblem(m, n, k), gpu) is None]
+        tasks = [Task.of(tactic.kernel, GemmProblem(m, n, k), tactic, mode) for m in ms]
         self._stop.clear()
-        self._measuring(True, len(points))
-        thread = threading.Thread(target=lambda: self.guard(lambda: self._sweep(here, points)), daemon=True)
+        self._measuring(True, len(tasks))
+        thread = threading.Thread(target=lambda: self.guard(lambda: self._sweep(gpu, tasks)), daemon=True)
         thread.start()
         return thread
 
     def draw(self) -> None:
-        legal, view = self.legality(), self.view
+        legal, view = self.judge(), self.view
         if legal:
-            self.smem.show((view.tactic, view.problem, view.device.name), view.smem, view.modelled())
-            self.numbers.value = self._numbers(view)
+            self.smem.show((legal, view.problem, view.device.name), view.smem, view.modelled())
+            self.numbers.value = self._numbers(legal, view.problem, view.device)
         else:
             self.smem.hide()
             self.numbers.value = "&nbsp;"  # a line as high as the numbers
         for name, chart in self.charts.items():
             chart.layout.display = "" if name == self.shown.value else "none"
-        key = self._recorded[0], view.kernel, view.tactic, view.problem.m
+        key = self._key, view.kernel, view.tactic, view.problem.m
         if self.shown.value == SHOWN[0]:
             facts = view.provenance()
             self.bandwidth.show(key, view.bandwidth, facts)
@@ -138,12 +144,13 @@ class TacticExplorer(TacticControls):
             self.sensitivity.show(key, view.sensitivity, view.provenance(view.steps.source))
         self.status.value = html.escape(view.status()) + self._left_out
 
-    def figures(self):
+    def figures(self) -> Figures:
         return self.view.figures()
 
-    def _numbers(self, view: views.TacticView) -> str:
-        footprint, gpu = view.tactic.footprint(view.problem, view.device), view.device
-        known = self.compiled.get(_binary(view.tactic, view.problem, gpu))
+    def _numbers(self, tactic: Tactic, problem: GemmProblem, gpu: devices.Device) -> str:
+        """What the tactic occupies, in a line."""
+        footprint = tactic.footprint(problem, gpu)
+        known = self.compiled.get(_binary(tactic, problem, gpu))
         facts = {
             "shared memory": f"{footprint.smem_bytes:,} of {gpu.smem_per_cta:,} B per CTA",
             "threads": f"{footprint.threads} per CTA",
@@ -152,14 +159,14 @@ class TacticExplorer(TacticControls):
         }
         return " &nbsp;·&nbsp; ".join(f"{name}: <b>{value}</b>" for name, value in facts.items())
 
-    def _sweep(self, gpu: devices.Device, points: list[records.Point]) -> None:
-        """Measures `points` one by one, each drawn as it comes, until done or cancelled."""
+    def _sweep(self, gpu: devices.Device, tasks: list[Task]) -> None:
+        """Measures `tasks` one by one, each drawn as it comes, until done or cancelled."""
         try:
-            machine = self.machine(gpu, [(points[0].n, points[0].k)])
-            for done, point in enumerate(points, 1):
+            machine = self.machine(gpu, [(tasks[0].point.n, tasks[0].point.k)])
+            for done, task in enumerate(tasks, 1):
                 if self._stop.is_set():
                     return
-                row = _row(gpu, point, machine.measure(point))
+                row = pd.DataFrame([_row(gpu, task.point, machine.measure(task))], columns=records.COLUMNS)
                 self.live = pd.concat([self.live, row]) if len(self.live) else row
                 self.progress.value = done
                 self.redraw()
@@ -173,10 +180,10 @@ class TacticExplorer(TacticControls):
             self.progress.value, self.progress.max = 0, points
 
 
-def _machine(gpu: devices.Device, shapes: list[tuple[int, int]]):
-    from ..bench.machine import Machine
+def _machine(gpu: devices.Device, shapes: list[tuple[int, int]]) -> Any:
+    from ..bench.rig import Rig  # which loads the compiler
 
-    return Machine(gpu, shapes, secrets.randbits(32))
+    return Rig(gpu, shapes, secrets.randbits(32))
 
 
 def _binary(tactic: Tactic, problem: GemmProblem, gpu: devices.Device) -> tuple:
@@ -184,23 +191,17 @@ def _binary(tactic: Tactic, problem: GemmProblem, gpu: devices.Device) -> tuple:
     return tactic, *tactic.specialisation(problem).items(), gpu.arch
 
 
-def _row(gpu: devices.Device, point: records.Point, measurement) -> pd.DataFrame:
-    """One live measurement as a row of records."""
-    interval = records.interval_of(point.mode, measurement.samples_us)
-    values = {field.name: getattr(point, field.name) for field in fields(point)} | {
-        "campaign": "live",
-        "device": gpu.name,
-        "median_us": interval.median,
-        "low_us": interval.low,
-        "high_us": interval.high,
-        "samples": len(measurement.samples_us),
-        "relative_error": measurement.relative_error,
-        "bytes": measurement.bytes,
-    }
-    return pd.DataFrame([values], columns=records.COLUMNS)
-
-
-def _button(name: str, tooltip: str, pressed) -> widgets.Button:
-    button = widgets.Button(description=name, tooltip=tooltip)
-    button.on_click(lambda _: pressed())
-    return button
+def _row(gpu: devices.Device, point: records.Point, measurement: Any) -> records.Record:
+    """One live measurement (`bench.task.Measurement`) as a record of no campaign, its times not rounded."""
+    interval = records.interval_of(measurement.samples_us)
+    return records.Record(
+        campaign="live",
+        device=gpu.name,
+        **asdict(point),
+        median_us=interval.median,
+        low_us=interval.low,
+        high_us=interval.high,
+        samples=len(measurement.samples_us),
+        relative_error=measurement.relative_error,
+        bytes=measurement.bytes,
+    )

@@ -1,23 +1,31 @@
 """Where the weights of the weight-stationary GEMM wait, how K is permuted, and what a warp does after the wait."""
 
-import html
+from functools import partial
 
 import ipywidgets as widgets
+import pandas as pd
+from matplotlib.figure import Figure
 
-from ..figures import weights as figures
+from ..analysis import stationary as readings
+from ..figures import stationary as figures
+from ..figures.export import provenance
 from ..layouts import ws_gemm as layout
 from ..problem import GemmProblem
+from ..runtime.trials import Trial
 from ..tactics import WsGemmTactic
-from .base import Explorer, Picture, choice, slider, source_of, toggles
-from .cluster import GPU, ClusterExplorer, provenance
+from .base import View, ViewExplorer
+from .controls import choice, slider, toggles
+from .markup import impossible, possible, source_of
+from .pictures import Picture
+from .traced import GPU, TracedExplorer
 
 M = 8  #: one token tile: what waits before the previous kernel is done does not depend on M
 
 
-class WeightStationaryExplorer(Explorer):
+class WeightStationaryExplorer(ViewExplorer):
     """Layouts only: the K permutation lane by lane, and the weights of a cluster over CTAs, warps and memories."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.lane = slider("lane", 0, 31, 13, "340px")
         self.block = slider("block", 0, 1, 2, "240px")
         self.k = toggles("K", [1024, 2048, 7168], 2048)
@@ -28,12 +36,9 @@ class WeightStationaryExplorer(Explorer):
         self.cta = slider("CTA", 0, 7, 1, "200px")
         self.warp = slider("warp", 0, 15, 2, "200px")
         self.permutation, self.placement = Picture(), Picture()
-        self._fragments = figures.fragment_table()  # the same for every lane and block
+        self._fragments = readings.fragment_table()  # the same for every lane and block
         self.verdict, self.source = widgets.HTML(), widgets.HTML()
-        rows = [
-            (self.lane, self.block, self.cta, self.warp),
-            (self.rt, self.kq, self.ks, self.staged, self.k),
-        ]
+        rows = [(self.lane, self.block, self.cta, self.warp), (self.rt, self.kq, self.ks, self.staged, self.k)]
         super().__init__(rows, [self.permutation, self.verdict, self.placement, self.source])
 
     @property
@@ -58,67 +63,54 @@ class WeightStationaryExplorer(Explorer):
         reason = self.tactic.why_not(self.problem, GPU)
         registers, staged = 8 * (blocks - self.staged.value), self.tactic.smem_regions(self.problem)[0][2]
         held = f"{registers} registers of each thread and {staged:,} B of shared memory per CTA hold weights"
-        self.verdict.value = f"<b>Not possible:</b> {html.escape(reason)}" if reason else f"<b>OK:</b> {held}"
-        self.permutation.show((self.lane.value, self.column), self._permutation, self._facts())
-        key = self.tactic, self.problem, self.cta.value, self.warp.value
-        self.placement.show(key, self._placement, self._facts(tactic=str(self.tactic), k=self.k.value))
+        self.verdict.value = impossible(reason) if reason else possible(held)
+        super().draw()
         drawn = layout.k_column, layout.load_row, layout.a_words, layout.b_words, layout.k_element, layout.stage_offset
         self.source.value = source_of(*drawn)
 
-    def table(self):
-        """Where the weights wait (`figures.weights.placement_table`) for what the controls say."""
+    def table(self) -> pd.DataFrame:
+        """Where the weights wait (`stationary.placement_table`) for what the controls say."""
         t = self.tactic
-        return figures.placement_table(t.rt, t.kq, t.ks, t.blocks(self.problem), t.staged)
+        return readings.placement_table(t.rt, t.kq, t.ks, t.blocks(self.problem), t.staged)
 
-    def figures(self):
-        t, lane, column = self.tactic, self.lane.value, self.column
-        where = f"cta{self.cta.value}-warp{self.warp.value}"
-        cut = f"{self.k.value}-{t.rt}x{t.kq}x{t.ks}-staged{t.staged}-{where}"
-        facts = dict(tactic=str(t), k=self.k.value, cta=self.cta.value, warp=self.warp.value)
-        return {
-            f"k-permutation-lane{lane}-k{column}": (
-                self._permutation(), self._fragments, self._facts(lane=lane, column=column)
-            ),
-            f"weight-placement-{cut}": (self._placement(), self.table(), self._facts(**facts)),
-        }  # fmt: skip
+    def views(self) -> list[View]:
+        t, k, lane, column = self.tactic, self.k.value, self.lane.value, self.column
+        cta, warp, kernel = self.cta.value, self.warp.value, WsGemmTactic.kernel
+        load = provenance("model", kernel=kernel, lane=lane, column=column)
+        place = provenance("model", kernel=kernel, tactic=str(t), k=k, cta=cta, warp=warp)
+        permutation = partial(figures.permutation_view, self._fragments, lane, column)
+        load_stem = f"k-permutation-lane{lane}-k{column}"
+        place_stem = f"weight-placement-{k}-{t.rt}x{t.kq}x{t.ks}-staged{t.staged}-cta{cta}-warp{warp}"
+        return [
+            View(self.permutation, load_stem, permutation, self._fragments, load),
+            View(self.placement, place_stem, self._placement, self.table, place),
+        ]
 
-    def _facts(self, **more) -> dict:
-        return provenance("model", kernel=WsGemmTactic.kernel, **more)
-
-    def _permutation(self):
-        return figures.permutation_view(self._fragments, self.lane.value, self.column)
-
-    def _placement(self):
+    def _placement(self) -> Figure:
         return figures.placement_view(self.table(), self.cta.value, self.warp.value)
 
 
-class ExposureExplorer(ClusterExplorer):
+class ExposureExplorer(TracedExplorer):
     """One warp of a traced run, before and after the wait for the previous kernel."""
 
-    opcodes = figures.OPCODES
-    N, K = 64, 1024
+    opcodes = readings.OPCODES
 
-    def __init__(self):
-        self.m = choice("M", [1, 8, 16], 8, "200px")
+    def __init__(self) -> None:
+        late = dict(continuous_update=False)  # each value is a compilation and a run
+        self.m = choice("M", [1, 8, 16], 8, "200px", **late)
         self.rt = toggles("rt", [1, 2, 4], 1)
         self.kq = toggles("kq", [1, 2, 4], 2)
         self.ks = toggles("ks", [1, 2, 4], 2)
-        self.staged = slider("staged", 0, 8, 2, "240px")
-        self.ch = slider("ch", 0, 4, 2, "200px")
+        self.staged = slider("staged", 0, 8, 2, "240px", **late)
+        self.ch = slider("ch", 0, 4, 2, "200px", **late)
         self.warp = slider("warp", 0, 1, 0, "200px")
-        for control in (self.m, self.staged, self.ch):
-            control.continuous_update = False  # each value is a compilation and a run
         self.picture = Picture()
-        rows = [(self.m, self.rt, self.kq, self.ks), (self.staged, self.ch, self.warp)]
-        super().__init__(rows, [self.picture])
-
-    @property
-    def problem(self) -> GemmProblem:
-        return GemmProblem(self.m.value, self.N, self.K)
+        super().__init__([(self.m, self.rt, self.kq, self.ks), (self.staged, self.ch, self.warp)], [self.picture])
 
     @property
     def tactic(self) -> WsGemmTactic:
-        return WsGemmTactic(self.rt.value, self.kq.value, self.ks.value, self.staged.value, 0, self.ch.value)
+        rt, kq, ks, staged, ch = (getattr(self, name).value for name in ("rt", "kq", "ks", "staged", "ch"))
+        return WsGemmTactic(rt, kq, ks, staged, tg=0, ch=ch)
 
     def draw(self) -> None:
         with self.quietly():
@@ -126,22 +118,15 @@ class ExposureExplorer(ClusterExplorer):
             self.warp.max = self.rt.value * self.kq.value - 1
         super().draw()
 
-    def read(self, run) -> None:
-        self._run = run
+    def read(self, run: Trial) -> None:
+        self._table, self._ptx = run.table, run.compiled.ptx
 
-    def steps(self):
-        """The chosen warp's instructions (`figures.weights.warp_steps`)."""
-        table = self._run.table
-        mine = table[(table.cta == 0) & (table.warp == self.warp.value)]
-        return figures.warp_steps(mine, self._run.compiled.ptx, self.tactic.smem_regions(self.problem))
+    def steps(self) -> pd.DataFrame:
+        """The chosen warp's instructions (`stationary.warp_steps`)."""
+        of_warp = self._table[(self._table.cta == 0) & (self._table.warp == self.warp.value)]
+        return readings.warp_steps(of_warp, self._ptx, self.tactic.smem_regions(self.problem))
 
-    def show(self) -> None:
-        self.picture.show((self._ran, self.warp.value), self._figure, self.facts())
-
-    def figures(self):
-        self.run()
-        stem = f"exposed-{str(self.tactic).replace(',', 'x')}-m{self.m.value}-warp{self.warp.value}"
-        return {stem: (self._figure(), self.steps(), self.facts(warp=self.warp.value))}
-
-    def _figure(self):
-        return figures.exposure_view(self.steps())
+    def views(self) -> list[View]:
+        warp = self.warp.value
+        stem, facts = f"exposed-{self.stem}-warp{warp}", self.facts(warp=warp)
+        return [View(self.picture, stem, lambda: figures.exposure_view(self.steps()), self.steps, facts)]

@@ -45,18 +45,9 @@ class Collect:
         self.width = latent + 2 * experts
 
     @cute.jit
-    def __call__(
-        self,
-        mailbox: cute.Pointer,
-        latent: cute.Pointer,
-        logits: cute.Pointer,
-        status: cute.Pointer,
-        timeout_ns: Int64,
-        step: Int32,
-    ):
-        self.kernel(mailbox, latent, logits, status, timeout_ns, step).launch(
-            grid=mail.collect_grid(1, self.width), block=self.block, use_pdl=self.pdl
-        )
+    def __call__(self, *values):
+        grid = mail.collect_grid(1, self.width)  # only traced: a launch takes that of its own M
+        self.kernel(*values).launch(grid=grid, block=self.block, use_pdl=self.pdl)
 
     @cute.kernel
     def kernel(
@@ -92,11 +83,11 @@ class Collect:
                 failed, _ = ptx.load_global_b32x2(status.toint())
                 if failed == 0 or failed == step + 1:
                     limit = Int32(timeout_ns), Int32(timeout_ns >> 32)
-                    ptx.store_global_b32x4(status.toint(), [step + 1, *limit, Int32(0)])
+                    ptx.store_global_b32x4(status.toint(), step + 1, *limit, Int32(0))
                     ptx.store_global_b32(status.toint() + mail.status_offset(token, fragment, self.width), Int32(1))
             else:
-                ptx.store_global_b32x4(target, [a, b, c, d])
+                ptx.store_global_b32x4(target, a, b, c, d)
                 # Like a publisher's store: the one of two steps later goes to the same address from another GPU.
-                ptx.publish_system_b32x4(source, [sentinel] * 4)
+                ptx.publish_system_b32x4(source, *[sentinel] * 4)
 
     kernel.set_name_prefix("collect", remove_cutlass_symbol=True, keep_mangled_name=False)

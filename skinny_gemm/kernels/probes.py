@@ -6,15 +6,16 @@ attribute, the PDL instructions do nothing.
 """
 
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import cutlass
 import cutlass.cute as cute
 from cutlass import Float32, Int32, Int64
 
-from ..artifact import CompiledKernel, Parameter
+from ..artifact import Parameter
+from ..layouts import WARP
 from . import ptx
-
-WARP = 32
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,8 @@ class Stream:
     `rounds` times over its chunks, without the evict-first policy: a read of L2.
     """
 
-    PARAMETERS = (Parameter("source", "pointer"), Parameter("chunks", "i32"), Parameter("rounds", "i32"))
+    kernel_name = "stream"
+    parameters = (Parameter("source", "pointer"), Parameter("chunks", "i32"), Parameter("rounds", "i32"))
 
     def __init__(self, ring: Ring, repeat: bool = False):
         self.ring, self.repeat = ring, repeat
@@ -64,30 +66,33 @@ class Stream:
             for stage in cutlass.range_constexpr(ring.stages):
                 cute.arch.mbarrier_init(full + stage, 1)
             cute.arch.mbarrier_init_fence()
-            mine = (chunks - cta + (ring.ctas - 1)) // ring.ctas  # chunks of this CTA
-            total = mine
+            cta_chunks = (chunks - cta + (ring.ctas - 1)) // ring.ctas
+            total = cta_chunks
             if cutlass.const_expr(self.repeat):
-                total = mine * rounds
+                total = cta_chunks * rounds
             policy = None if self.repeat else ptx.evict_first_policy()
+            load = partial(
+                self.load, source=source, smem=smem, full=full, cta=cta, cta_chunks=cta_chunks, policy=policy
+            )
             for i in cutlass.range_constexpr(ring.stages):
                 if i < total:
-                    self.load(i, source, smem, full, cta, mine, policy)
+                    load(i)
             cute.arch.griddepcontrol_wait()
             for i in cutlass.range(ring.stages, total):
                 cute.arch.mbarrier_wait(full + i % ring.stages, (i // ring.stages - 1) & 1)
-                self.load(i, source, smem, full, cta, mine, policy)
+                load(i)
             for back in cutlass.range_constexpr(ring.stages):  # a CTA must not exit while copies into it are in flight
                 i = total - ring.stages + back
                 if i >= 0:
                     cute.arch.mbarrier_wait(full + i % ring.stages, (i // ring.stages) & 1)
 
     @cute.jit
-    def load(self, i, source, smem, full, cta, mine, policy):
+    def load(self, i, *, source, smem, full, cta, cta_chunks, policy):
         """Issues this CTA's copy number `i`."""
         ring = self.ring
         barrier = full + i % ring.stages
         if cutlass.const_expr(self.repeat):
-            chunk = i % mine * ring.ctas + cta
+            chunk = i % cta_chunks * ring.ctas + cta
         else:
             chunk = i * ring.ctas + cta
         cute.arch.mbarrier_arrive_and_expect_tx(barrier, ring.chunk_bytes)
@@ -118,21 +123,28 @@ def _total(partials, threads: int):
     return result
 
 
-class DependencyFloor:
-    """A link of a dependent chain: wait for the previous kernel, read all of x in every CTA, reduce, write one word.
+class Reduction:
+    """What the probes share that reduce in CTAs of 256 threads; one binary serves every grid."""
 
-    `words` counts the 16-byte words of x; `out` holds one 32-bit word a CTA. One binary serves every grid.
-    """
-
-    PARAMETERS = (Parameter("x", "pointer"), Parameter("out", "pointer", written=True), Parameter("words", "i32"))
     THREADS = 256
 
     block = (THREADS, 1, 1)
     smem_bytes = 4 * THREADS // WARP  # one partial sum a warp
+    kernel: Any  #: what a subclass defines
 
     @cute.jit
-    def __call__(self, x: cute.Pointer, out: cute.Pointer, words: Int32):
-        self.kernel(x, out, words).launch(grid=[1, 1, 1], block=self.block, smem=self.smem_bytes, use_pdl=True)
+    def __call__(self, *values):
+        self.kernel(*values).launch(grid=[1, 1, 1], block=self.block, smem=self.smem_bytes, use_pdl=True)
+
+
+class DependencyFloor(Reduction):
+    """A link of a dependent chain: wait for the previous kernel, read all of x in every CTA, reduce, write one word.
+
+    `words` counts the 16-byte words of x; `out` holds one 32-bit word a CTA.
+    """
+
+    kernel_name = "dependency-floor"
+    parameters = (Parameter("x", "pointer"), Parameter("out", "pointer", written=True), Parameter("words", "i32"))
 
     @cute.kernel
     def kernel(self, x: cute.Pointer, out: cute.Pointer, words: Int32):
@@ -150,27 +162,20 @@ class DependencyFloor:
             ptx.store_global_b32(out.toint() + Int64(cta) * 4, _total(partials, self.THREADS))
 
 
-class Producer:
+class Producer(Reduction):
     """What runs before a GEMM in decode, shaped like an RMSNorm: a CTA a token reads its row, reduces and writes it.
 
     x is a copy of `source`, so that its product is known; `sums` takes one 32-bit word a token, `words` counts the
     16-byte words of a row. Launches its dependents first of all: they wait for x, not for its start.
     """
 
-    PARAMETERS = (
+    kernel_name = "producer"
+    parameters = (
         Parameter("source", "pointer"),
         Parameter("x", "pointer", written=True),
         Parameter("sums", "pointer", written=True),
         Parameter("words", "i32"),
     )
-    THREADS = 256
-
-    block = (THREADS, 1, 1)
-    smem_bytes = 4 * THREADS // WARP  # one partial sum a warp
-
-    @cute.jit
-    def __call__(self, source: cute.Pointer, x: cute.Pointer, sums: cute.Pointer, words: Int32):
-        self.kernel(source, x, sums, words).launch(grid=[1, 1, 1], block=self.block, smem=self.smem_bytes, use_pdl=True)
 
     @cute.kernel
     def kernel(self, source: cute.Pointer, x: cute.Pointer, sums: cute.Pointer, words: Int32):
@@ -187,7 +192,7 @@ class Producer:
         _warp_sums(total, thread, partials)
         for word in cutlass.range(thread, words, self.THREADS):  # a norm scales what it kept; this reads it from L1
             values = ptx.load_global_b32x4(source.toint() + row + Int64(word) * 16)
-            ptx.store_global_b32x4(x.toint() + row + Int64(word) * 16, values)
+            ptx.store_global_b32x4(x.toint() + row + Int64(word) * 16, *values)
         if thread == 0:
             ptx.store_global_b32(sums.toint() + Int64(token) * 4, _total(partials, self.THREADS))
 
@@ -199,7 +204,8 @@ class MmaRate:
     optimised away. FLOP of a launch: `flops(repeats)`.
     """
 
-    PARAMETERS = (
+    kernel_name = "mma-rate"
+    parameters = (
         Parameter("source", "pointer"),
         Parameter("out", "pointer", written=True),
         Parameter("repeats", "i32"),
@@ -235,12 +241,3 @@ class MmaRate:
             for word in cutlass.range_constexpr(4):
                 total = total + acc[chain][word]
         ptx.store_global_b32(out.toint() + Int64(cta * self.THREADS + thread) * 4, total)
-
-
-def compile_probe(probe: Stream | DependencyFloor | Producer | MmaRate, arch: str) -> CompiledKernel:
-    """The compiled probe; needs no GPU."""
-    from ..runtime import compile_jit
-
-    names = {Stream: "stream", DependencyFloor: "dependency-floor", Producer: "producer", MmaRate: "mma-rate"}
-    name = names[type(probe)]
-    return compile_jit(name, probe, probe.PARAMETERS, probe.block, probe.smem_bytes, arch, pdl=True)

@@ -7,11 +7,15 @@ tile. Their partial sums meet in shared memory and are added in warp order, so r
 Warp roles: 0-3 compute, 4-5 load weights, 6 (and 7) load activations. All offsets come from `layouts.warp_splitk`.
 """
 
+from dataclasses import dataclass
+from typing import Any
+
 import cutlass
 import cutlass.cute as cute
 from cutlass import Float32, Int32, Int64
 
 from ..artifact import Parameter
+from ..layouts import WARP
 from ..layouts import warp_splitk as layout
 from ..layouts.swizzle import ELEMENT_BYTES, tile_offset
 from ..problem import GemmProblem
@@ -25,15 +29,30 @@ PARAMETERS = (
     Parameter("bias", "pointer", optional=True, alignment=8),
     Parameter("m", "i32"),
 )
-COMPUTE_THREADS = layout.COMPUTE_WARPS * layout.WARP
-WEIGHT_THREADS = layout.WEIGHT_LOADER_WARPS * layout.WARP
+COMPUTE_THREADS = layout.COMPUTE_WARPS * WARP
+WEIGHT_THREADS = layout.WEIGHT_LOADER_WARPS * WARP
 FIRST_ACTIVATION_WARP = layout.COMPUTE_WARPS + layout.WEIGHT_LOADER_WARPS
 REDUCE_BARRIER = 1  #: named barrier of the four compute warps; 0 is the CTA's
 
 
 def build(problem: GemmProblem, tactic: WarpSplitKTactic, pdl: bool) -> "WarpSplitK":
     """The kernel to compile for the weights of `problem`; it takes any M."""
-    return WarpSplitK(problem.n, problem.k, tactic, pdl)
+    return WarpSplitK(problem, tactic, pdl)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Which thread this is, what its CTA works on, and where the regions of shared memory start."""
+
+    thread: Any
+    warp: Any
+    first_feature: Any  #: weight row
+    first_token: Any
+    sA: Any
+    sB: Any
+    partials: Any
+    full: Any  #: barriers, one a stage
+    empty: Any
 
 
 class WarpSplitK:
@@ -41,22 +60,22 @@ class WarpSplitK:
 
     parameters = PARAMETERS
 
-    def __init__(self, n: int, k: int, tactic: WarpSplitKTactic, pdl: bool):
-        self.n, self.k, self.tactic, self.pdl = n, k, tactic, pdl
+    def __init__(self, problem: GemmProblem, tactic: WarpSplitKTactic, pdl: bool):
+        self.problem, self.tactic, self.pdl = problem, tactic, pdl
         self.block, self.cluster, self.smem_bytes = (tactic.threads, 1, 1), (1, 1, 1), tactic.smem_bytes
-        self.tiles = k // tactic.k_tile
+        self.n, self.k = problem.n, problem.k
+        self.tiles = problem.k // tactic.k_tile
         self.ring = self.tiles > tactic.stages  # the ring is reused: loaders must wait for empty stages
         self.steps_a = tactic.output_tile // layout.MMA_M
         self.steps_b = tactic.token_tile // layout.MMA_N
-        self.activation_threads = tactic.b_loader_warps * layout.WARP
+        self.activation_threads = tactic.b_loader_warps * WARP
         self.reduce_rounds = -(-layout.reduce_units(tactic.output_tile, tactic.token_tile) // COMPUTE_THREADS)
         self.smem = layout.smem_regions(tactic.output_tile, tactic.token_tile, tactic.k_tile, tactic.stages)
 
     @cute.jit
     def __call__(self, weight: cute.Pointer, x: cute.Pointer, out: cute.Pointer, bias: cute.Pointer, m: Int32):
-        t = self.tactic
         self.kernel(weight, x, out, bias, m).launch(
-            grid=[self.n // t.output_tile, cute.ceil_div(m, t.token_tile), 1],
+            grid=self.tactic.grid(self.problem),  # only traced: a launch takes that of its own M
             block=self.block,
             smem=self.smem_bytes,
             use_pdl=self.pdl,
@@ -67,16 +86,16 @@ class WarpSplitK:
         t = self.tactic
         thread, _, _ = cute.arch.thread_idx()
         tile_n, tile_m, _ = cute.arch.block_idx()
-        warp = cute.arch.make_warp_uniform(thread // layout.WARP)
+        warp = cute.arch.make_warp_uniform(thread // WARP)
         smem = cute.arch.get_dyn_smem(cutlass.Uint8, alignment=1024)
-        sA, sB, sPartials, full, empty = (smem + offset for _, offset, _ in self.smem)
+        sA, sB, partials, full, empty = (smem + offset for _, offset, _ in self.smem)
         full, empty = cute.recast_ptr(full, dtype=Int64), cute.recast_ptr(empty, dtype=Int64)
-        first_feature, first_token = tile_n * t.output_tile, tile_m * t.token_tile
+        at = Place(thread, warp, tile_n * t.output_tile, tile_m * t.token_tile, sA, sB, partials, full, empty)
 
         # Masks instead of subtractions: the compiler then knows the bits and turns row steps into constant offsets.
         loader = thread & (WEIGHT_THREADS - 1)
         ring = self.ring_chunks(ptx.vector_register(sA.toint(), thread & 31), t.output_tile, loader, WEIGHT_THREADS)
-        source = self.source_chunk(weight, first_feature, loader, WEIGHT_THREADS)
+        source = self.source_chunk(weight, at.first_feature, loader, WEIGHT_THREADS)
         policy = ptx.evict_first_policy()
         is_weight_loader = warp >= layout.COMPUTE_WARPS and warp < FIRST_ACTIVATION_WARP
         if is_weight_loader:
@@ -92,25 +111,25 @@ class WarpSplitK:
         cute.arch.sync_threads()
 
         if warp < layout.COMPUTE_WARPS:
-            self.compute(out, bias, m, sA, sB, sPartials, full, empty, first_feature, first_token, thread, warp)
+            self.compute(out, bias, m, at)
         elif is_weight_loader:
-            self.stream_weights(source, ring, policy, full, empty)
+            self.stream_weights(source, ring, policy, at)
         else:
-            self.stream_activations(x, sB, full, empty, first_token, m, thread)
+            self.stream_activations(x, m, at)
 
     kernel.set_name_prefix("warp_splitk", remove_cutlass_symbol=True, keep_mangled_name=False)
 
     # What follows up to `compute` runs while the kernel is traced: plain Python, unrolled over constants.
 
-    def stream_weights(self, source, ring, policy, full, empty) -> None:
+    def stream_weights(self, source, ring, policy, at: Place) -> None:
         """A weight loader: all K tiles, the first of which is already on its way."""
         for tile in range(self.tiles):
             if tile > 0:
-                self.wait_empty(empty, tile)
+                self.wait_empty(at, tile)
                 self.load_weights(tile, source, ring, policy)
-            cute.arch.cp_async_mbarrier_arrive_noinc(full + tile % self.tactic.stages)
+            cute.arch.cp_async_mbarrier_arrive_noinc(at.full + tile % self.tactic.stages)
 
-    def stream_activations(self, x, sB, full, empty, first_token, m, thread) -> None:
+    def stream_activations(self, x, m, at: Place) -> None:
         """An activation loader: waits for the preceding kernel, then all K tiles of this CTA's tokens."""
         if self.pdl:
             # Early, so that the next kernel's weights are in flight while this one drains: the next kernel waits for
@@ -118,20 +137,20 @@ class WarpSplitK:
             cute.arch.griddepcontrol_launch_dependents()
             # Per thread: only a thread that has waited may read what the previous kernel wrote.
             cute.arch.griddepcontrol_wait()
-        rows, loader = self.tactic.token_tile, thread & (self.activation_threads - 1)
-        ring = self.ring_chunks(sB.toint(), rows, loader, self.activation_threads)
-        source = self.source_chunk(x, first_token, loader, self.activation_threads)
-        valid = [first_token + row < m for row in self.chunk_rows(rows, loader, self.activation_threads)]
+        rows, loader = self.tactic.token_tile, at.thread & (self.activation_threads - 1)
+        ring = self.ring_chunks(at.sB.toint(), rows, loader, self.activation_threads)
+        source = self.source_chunk(x, at.first_token, loader, self.activation_threads)
+        valid = [at.first_token + row < m for row in self.chunk_rows(rows, loader, self.activation_threads)]
         for tile in range(self.tiles):
-            self.wait_empty(empty, tile)
+            self.wait_empty(at, tile)
             self.load_activations(tile, source, ring, valid)
-            cute.arch.cp_async_mbarrier_arrive_noinc(full + tile % self.tactic.stages)
+            cute.arch.cp_async_mbarrier_arrive_noinc(at.full + tile % self.tactic.stages)
 
-    def wait_empty(self, empty, tile: int) -> None:
+    def wait_empty(self, at: Place, tile: int) -> None:
         """Waits until the compute warps have drained the stage that `tile` reuses; the first pass never waits."""
         stages = self.tactic.stages
         if tile >= stages:
-            cute.arch.mbarrier_wait(empty + tile % stages, (tile // stages - 1) & 1)
+            cute.arch.mbarrier_wait(at.empty + tile % stages, (tile // stages - 1) & 1)
 
     def load_weights(self, tile: int, source, ring, policy) -> None:
         """Issues a weight loader's 16-byte copies of K tile `tile`, from `source` to the chunks of `ring`."""
@@ -173,29 +192,31 @@ class WarpSplitK:
         return (row * self.k + tile * self.tactic.k_tile) * ELEMENT_BYTES
 
     @cute.jit
-    def compute(self, out, bias, m, sA, sB, sPartials, full, empty, first_feature, first_token, thread, warp):
+    def compute(self, out, bias, m, at):
         """A compute warp: multiplies its K quarter of every tile, then takes part in the fixed-order reduction."""
         t = self.tactic
-        lane = thread & 31
+        lane = at.thread & 31
         bias_words = []  # read ahead of the K loop, which hides the latency
         for i in cutlass.range_constexpr(self.reduce_rounds):
-            feature, _ = layout.reduce_unit(thread + i * COMPUTE_THREADS, t.output_tile)
+            feature, _ = layout.reduce_unit(at.thread + i * COMPUTE_THREADS, t.output_tile)
             low, high = Int32(0), Int32(0)
             if bias.toint() != 0:
-                low, high = ptx.load_global_b32x2(bias.toint() + Int64((first_feature + feature) * ELEMENT_BYTES))
+                low, high = ptx.load_global_b32x2(bias.toint() + Int64((at.first_feature + feature) * ELEMENT_BYTES))
             bias_words += [low, high]
-        acc = [[[Float32(0.0)] * 4 for _ in range(self.steps_b)] for _ in range(self.steps_a)]
+        steps_a, steps_b = range(self.steps_a), range(self.steps_b)
+        acc = [[[Float32(0.0)] * 4 for _ in steps_b] for _ in steps_a]
+        sA, sB = at.sA, at.sB
         a_lane = [  # this lane's row addresses in the first stage, by phase and step; by pair and step for B
-            [sA.toint() + layout.a_offset(warp, i, phase, lane, t.k_tile) * ELEMENT_BYTES for i in range(self.steps_a)]
+            [sA.toint() + layout.a_offset(at.warp, i, phase, lane, t.k_tile) * ELEMENT_BYTES for i in steps_a]
             for phase in range(t.k_tile // 64)
         ]
         b_lane = [
-            [sB.toint() + layout.b_offset(warp, j, pair, lane, t.k_tile) * ELEMENT_BYTES for j in range(self.steps_b)]
+            [sB.toint() + layout.b_offset(at.warp, j, pair, lane, t.k_tile) * ELEMENT_BYTES for j in steps_b]
             for pair in range(t.k_tile // 128)
         ]
         for tile in cutlass.range_constexpr(self.tiles):
             stage = tile % t.stages
-            cute.arch.mbarrier_wait(full + stage, (tile // t.stages) & 1)
+            cute.arch.mbarrier_wait(at.full + stage, (tile // t.stages) & 1)
             a_stage, b_stage = self.stage_bytes(tile, t.output_tile), self.stage_bytes(tile, t.token_tile)
             for phase in cutlass.range_constexpr(t.k_tile // 64):
                 pair, half = phase // 2, phase % 2
@@ -208,25 +229,25 @@ class WarpSplitK:
             if cutlass.const_expr(tile + t.stages < self.tiles):
                 cute.arch.sync_warp()  # every lane's reads come before the one arrival that frees the stage
                 with cute.arch.elect_one():
-                    cute.arch.mbarrier_arrive(empty + stage)
-        self.reduce(acc, out, bias_words, m, sPartials.toint(), first_feature, first_token, thread, warp)
+                    cute.arch.mbarrier_arrive(at.empty + stage)
+        self.reduce(acc, bias_words, out, m, at.partials.toint(), at)
 
     @cute.jit
-    def reduce(self, acc, out, bias_words, m, partials, first_feature, first_token, thread, warp):
+    def reduce(self, acc, bias_words, out, m, partials, at):
         """Adds the four warps' partials in warp order, adds the bias, rounds to BF16, stores the tokens below M."""
         t = self.tactic
-        lane = thread & 31
+        lane = at.thread & 31
         words = t.output_tile * t.token_tile
-        mine = partials + warp * (4 * words)
+        own_partials = partials + at.warp * (4 * words)
         for i in cutlass.range_constexpr(self.steps_a):
             for j in cutlass.range_constexpr(self.steps_b):
                 for word in cutlass.range_constexpr(0, 4, 2):
                     feature, token = layout.accumulator_element(i, j, lane, word)
-                    address = mine + 4 * layout.partial_word(feature, token, t.output_tile)
+                    address = own_partials + 4 * layout.partial_word(feature, token, t.output_tile)
                     ptx.store_shared_f32x2(address, acc[i][j][word], acc[i][j][word + 1])
         cute.arch.barrier(barrier_id=REDUCE_BARRIER, number_of_threads=COMPUTE_THREADS)
         for i in cutlass.range_constexpr(self.reduce_rounds):
-            unit = thread + i * COMPUTE_THREADS
+            unit = at.thread + i * COMPUTE_THREADS
             if unit < layout.reduce_units(t.output_tile, t.token_tile):
                 feature, token = layout.reduce_unit(unit, t.output_tile)
                 bias_values = [*ptx.unpack_bf16x2(bias_words[2 * i]), *ptx.unpack_bf16x2(bias_words[2 * i + 1])]
@@ -237,7 +258,7 @@ class WarpSplitK:
                     for w in cutlass.range_constexpr(1, layout.COMPUTE_WARPS):
                         total = total + ptx.load_shared_f32(word + w * (4 * words))
                     sums.append(total + bias_values[f])
-                row, column = first_token + token, first_feature + feature
+                row, column = at.first_token + token, at.first_feature + feature
                 if row < m:
                     ptx.store_global_b32x2(
                         out.toint() + (Int64(row) * self.n + Int64(column)) * ELEMENT_BYTES,

@@ -12,13 +12,16 @@ parts of a group are pushed to their owners while the next group is multiplied, 
 All offsets come from `layouts.ws_gemm` and `layouts.mailbox`.
 """
 
-from numbers import Integral
+from dataclasses import dataclass
+from typing import Any
 
 import cutlass
 import cutlass.cute as cute
 from cutlass import Float32, Int32, Int64
 
 from ..artifact import Parameter
+from ..checks import check_choice, check_integer
+from ..layouts import WARP
 from ..layouts import mailbox as mail
 from ..layouts import ws_gemm as layout
 from ..layouts.fragments import MMA_N
@@ -36,11 +39,25 @@ def build(problem: FrontProblem, tactic: WsGemmTactic, pdl: bool, transport: str
     `transport`: "local" publishes to one mailbox of this GPU, "peers" to each of `peers` mailboxes, "multicast" to all
     mailboxes behind one multicast address. ValueError for another transport, or a number of peers that is none.
     """
-    if transport not in TRANSPORTS:
-        raise ValueError(f"transport is {transport!r}, but must be one of {', '.join(TRANSPORTS)}")
-    if not isinstance(peers, Integral) or isinstance(peers, bool) or peers < 1:
-        raise ValueError(f"peers is {peers!r}, but must be a positive integer")
+    check_choice("transport", transport, TRANSPORTS)
+    check_integer("peers", peers, 1)
     return WsGemm(problem, tactic, pdl, transport, peers)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Which thread this is, where its CTA keeps what the warps share, and where results are published."""
+
+    cluster: Any  #: number of its cluster: which rows of the weight
+    cta: Any  #: in the cluster
+    row_tile: Any  #: of its warp, in the CTA
+    part: Any  #: of K that its warp multiplies, in the CTA
+    warp: Any
+    lane: Any
+    smem: Any  #: address of the CTA's shared memory, whose first bytes `barriers` points to as well
+    barriers: Any
+    rank: Any  #: as which it publishes
+    mailboxes: tuple
 
 
 class WsGemm:
@@ -87,64 +104,76 @@ class WsGemm:
             cute.arch.griddepcontrol_launch_dependents()
         thread, _, _ = cute.arch.thread_idx()
         block, _, _ = cute.arch.block_idx()
-        warp = cute.arch.make_warp_uniform(thread // layout.WARP)
+        warp = cute.arch.make_warp_uniform(thread // WARP)
         lane = thread & 31
-        cta_tile, cta = block // t.ks, block % t.ks
+        cluster, cta = block // t.ks, block % t.ks
         row_tile, part = warp // t.kq, warp % t.kq
         barriers = cute.arch.get_dyn_smem(Int64, alignment=128)
-        smem = barriers.toint()
+        at = Place(cluster, cta, row_tile, part, warp, lane, barriers.toint(), barriers, rank, mailboxes)
 
         if cutlass.const_expr(t.tg > 0):
             if thread == 0:
                 for group in cutlass.range_constexpr(self.groups):
-                    cute.arch.mbarrier_init(barriers + (self.smem["group barriers"] // 8 + group), 1)
+                    cute.arch.mbarrier_init(self.group_barrier(at, group), 1)
                 for slot in cutlass.range_constexpr(self.slots):
-                    cute.arch.mbarrier_init(barriers + (self.smem["owner barriers"] // 8 + slot), 1)
+                    cute.arch.mbarrier_init(self.owner_barrier(at, slot), 1)
                 cute.arch.mbarrier_init_fence()
                 for slot in cutlass.range_constexpr(self.slots):
                     expected = t.ks * t.kq * layout.FRAGMENT_BYTES
-                    barrier = barriers + (self.smem["owner barriers"] // 8 + slot)
-                    cute.arch.mbarrier_arrive_and_expect_tx(barrier, expected)
+                    cute.arch.mbarrier_arrive_and_expect_tx(self.owner_barrier(at, slot), expected)
             cute.arch.sync_threads()
             cute.arch.cluster_arrive_relaxed()
 
-        held = self.load_weights(weight, smem, cta_tile, cta * t.kq + part, row_tile, warp, lane)
+        staged, held = self.load_weights(weight, at)
         if cutlass.const_expr(self.pdl):
             cute.arch.griddepcontrol_wait()
         if cutlass.const_expr(t.tg == 0):
-            self.single_pass(x, rank, mailboxes, smem, held, cta_tile, cta, row_tile, part, warp, lane)
+            self.single_pass(x, staged, held, at)
         else:
-            self.token_groups(x, rank, mailboxes, smem, barriers, held, cta_tile, cta, row_tile, part, warp, lane)
+            self.token_groups(x, staged, held, at)
 
     kernel.set_name_prefix("ws_gemm", remove_cutlass_symbol=True, keep_mangled_name=False)
 
     # Methods without a decorator run while the kernel is traced: plain Python, unrolled over constants.
 
-    def load_weights(self, weight, smem, cta_tile, part, row_tile, warp, lane) -> list:
-        """Sends for all of a warp's weights: staged K blocks first, then one pair of fragments per block held."""
-        p, t = self.problem, self.tactic
-        row = layout.output_row(cta_tile, row_tile, layout.load_row(lane), t.rt)
+    def group_barrier(self, at: Place, group: int):
+        """Where x of token `group` is waited for."""
+        return at.barriers + (self.smem["group barriers"] // 8 + group)
+
+    def owner_barrier(self, at: Place, slot: int):
+        """Where the owner of the block in `slot` waits for its parts."""
+        return at.barriers + (self.smem["owner barriers"] // 8 + slot)
+
+    def load_weights(self, weight, at: Place) -> tuple[list, list]:
+        """Sends for a warp's weights, a pair (rows g and g + 8) for each K block: the staged blocks first.
+
+        Returns the shared-memory addresses of the staged ones and the registers of those held, four a lane.
+        """
+        p, t, lane = self.problem, self.tactic, at.lane
+        part = at.cta * t.kq + at.part
+        row = layout.output_row(at.cluster, at.row_tile, layout.load_row(lane), t.rt)
         column = layout.k_column(part, 0, lane, self.kb)
         source = weight.toint() + (Int64(row) * p.k + column) * 2
         halves = (0, 8 * p.k * 2)  # bytes to weight rows g and g + 8
         policy = ptx.evict_first_policy()
-        stages = ptx.vector_register(smem + self.smem["stages"], lane) if t.staged else None
-        self.stages = [
-            [stages + layout.stage_offset(warp, block, half, lane, t.staged) for half in (0, 1)]
+        stages = ptx.vector_register(at.smem + self.smem["stages"], lane) if t.staged else None
+        staged = [
+            [stages + layout.stage_offset(at.warp, block, half, lane, t.staged) for half in (0, 1)]
             for block in range(t.staged)
         ]
-        for block, stage in enumerate(self.stages):
+        for block, stage in enumerate(staged):
             for half in (0, 1):
                 address = source + (halves[half] + 2 * layout.K_BLOCK * block)
                 ptx.cp_async_evict_first(stage[half], address, policy)
         if t.staged:
             cute.arch.cp_async_commit_group()
-        return [
+        held = [
             [ptx.load_weights_b32x4(source + (halves[half] + 2 * layout.K_BLOCK * block), policy) for half in (0, 1)]
             for block in range(t.staged, self.kb)
         ]
+        return staged, held
 
-    def multiply(self, held, tiles: int, load_x) -> list:
+    def multiply(self, staged: list, held: list, tiles: int, load_x) -> list:
         """The warp's sums of `tiles` 8-token tiles: four words each; `load_x(tile, block)` gives four words of x.
 
         Loads of x run ahead of the MMAs by a window, so that their latency is paid once.
@@ -153,11 +182,11 @@ class WsGemm:
         steps = [(block, tile) for block in range(self.kb) for tile in range(tiles)]
         acc = [[[Float32(0.0)] * 4 for _ in range(self.chains)] for _ in range(tiles)]
         words = [load_x(tile, block) for block, tile in steps[:X_WINDOW]]
-        weights = None
+        weights: Any = None
         for i, (block, tile) in enumerate(steps):
             if tile == 0:
                 if block < t.staged:
-                    weights = [ptx.load_shared_b32x4(address) for address in self.stages[block]]
+                    weights = [ptx.load_shared_b32x4(address) for address in staged[block]]
                 else:
                     weights = held[block - t.staged]
             for mma in (0, 1):
@@ -167,19 +196,13 @@ class WsGemm:
             if len(words) < len(steps):
                 ahead_block, ahead_tile = steps[len(words)]
                 words.append(load_x(ahead_tile, ahead_block))
-        sums = []
-        for chains in acc:
-            total = chains[0]
-            for chain in chains[1:]:
-                total = [a + b for a, b in zip(total, chain, strict=True)]
-            sums.append(total)
-        return sums
+        return [_sum(chains) for chains in acc]
 
     @cute.jit
-    def single_pass(self, x, rank, mailboxes, smem, held, cta_tile, cta, row_tile, part, warp, lane):
+    def single_pass(self, x, staged, held, at):
         """All tokens at once, x from global memory; then the owner of each block gathers its parts."""
-        p, t = self.problem, self.tactic
-        column = layout.k_column(cta * t.kq + part, 0, lane, self.kb)
+        p, t, lane = self.problem, self.tactic, at.lane
+        column = layout.k_column(at.cta * t.kq + at.part, 0, lane, self.kb)
         rows = []
         for tile in cutlass.range_constexpr(self.tiles):
             token = MMA_N * tile + layout.load_row(lane)
@@ -190,14 +213,15 @@ class WsGemm:
         if cutlass.const_expr(t.staged > 0):
             cute.arch.cp_async_wait_group(0)  # a lane reads back only what it copied itself: no barrier
         sums = self.multiply(
+            staged,
             held,
             self.tiles,
             lambda tile, block: ptx.load_global_b32x4(rows[tile] + 2 * layout.K_BLOCK * block),
         )
-        parts = smem + self.smem["parts"]
+        parts = at.smem + self.smem["parts"]
         for tile in cutlass.range_constexpr(self.tiles):
-            slot = layout.block_index(tile, row_tile, t.rt)
-            ptx.store_shared_f32x4(parts + layout.part_offset(slot, part, lane, t.kq), sums[tile])
+            slot = layout.block_index(tile, at.row_tile, t.rt)
+            ptx.store_shared_f32x4(parts + layout.part_offset(slot, at.part, lane, t.kq), *sums[tile])
         if cutlass.const_expr(t.ks > 1):
             # Release and acquire over all threads of the cluster: every CTA's sums are there, and it still runs.
             cute.arch.cluster_arrive()
@@ -208,34 +232,35 @@ class WsGemm:
         if cutlass.const_expr(t.ks > 1):
             peers = [ptx.cluster_address(parts, Int32(peer)) for peer in range(t.ks)]
         for slot in cutlass.range_constexpr(self.slots):
-            block = layout.owned_block(cta, slot, t.ks)
-            if warp == slot % self.warps and block < self.blocks:
+            block = layout.owned_block(at.cta, slot, t.ks)
+            if at.warp == slot % self.warps and block < self.blocks:
                 addresses = [
                     peer + layout.part_offset(block, part, lane, t.kq) for peer in peers for part in range(t.kq)
                 ]
                 load = ptx.load_cluster_f32x4 if cutlass.const_expr(t.ks > 1) else ptx.load_shared_f32x4
-                self.settle(self.add(addresses, load), block, rank, mailboxes, smem, cta_tile, warp, lane)
+                self.settle(_sum([load(address) for address in addresses]), block, at)
         if cutlass.const_expr(t.ks > 1):
             # A peer's shared memory must outlive the reads.
             cute.arch.cluster_arrive()
             cute.arch.cluster_wait()
 
     @cute.jit
-    def token_groups(self, x, rank, mailboxes, smem, barriers, held, cta_tile, cta, row_tile, part, warp, lane):
+    def token_groups(self, x, staged, held, at):
         """Group by group, x by bulk copies; a group's parts are pushed to their owners, who settle a group later."""
-        t = self.tactic
-        if warp == 0:
-            self.stage_x(x, smem, barriers, cta, lane)
+        t, lane = self.tactic, at.lane
+        if at.warp == 0:
+            self.stage_x(x, at)
         if cutlass.const_expr(t.staged > 0):
             cute.arch.cp_async_wait_group(0)
-        column = layout.k_column(part, 0, lane, self.kb)  # inside this CTA's K slice
-        tile_x = smem + self.smem["x"] + layout.x_offset(layout.load_row(lane), column, self.k_slice)
+        column = layout.k_column(at.part, 0, lane, self.kb)  # inside this CTA's K slice
+        tile_x = at.smem + self.smem["x"] + layout.x_offset(layout.load_row(lane), column, self.k_slice)
         for group in cutlass.range_constexpr(self.groups):
             first = group * self.group_tiles
             tiles = min(self.group_tiles, self.tiles - first)
             group_x = tile_x + layout.x_offset(MMA_N * first, 0, self.k_slice)
-            cute.arch.mbarrier_wait(barriers + (self.smem["group barriers"] // 8 + group), 0)
+            cute.arch.mbarrier_wait(self.group_barrier(at, group), 0)
             sums = self.multiply(
+                staged,
                 held,
                 tiles,
                 lambda tile, block: ptx.load_shared_b32x4(
@@ -245,67 +270,59 @@ class WsGemm:
             if cutlass.const_expr(group == 0):
                 cute.arch.cluster_wait()  # the owners' barriers are armed; the latency was hidden behind the weights
             for tile in cutlass.range_constexpr(tiles):
-                block = layout.block_index(first + tile, row_tile, t.rt)
+                block = layout.block_index(first + tile, at.row_tile, t.rt)
                 owner, slot = layout.owner(block, t.ks)
-                target = smem + self.smem["receive"] + layout.part_offset(slot, cta * t.kq + part, lane, t.ks * t.kq)
-                barrier = smem + self.smem["owner barriers"] + 8 * slot
+                received = layout.part_offset(slot, at.cta * t.kq + at.part, lane, t.ks * t.kq)
+                address = at.smem + self.smem["receive"] + received
+                barrier = at.smem + self.smem["owner barriers"] + 8 * slot
                 ptx.store_cluster_async_f32x4(
-                    ptx.cluster_address(target, owner), sums[tile], ptx.cluster_address(barrier, owner)
+                    ptx.cluster_address(address, owner), sums[tile], ptx.cluster_address(barrier, owner)
                 )
             if cutlass.const_expr(group > 0):
-                self.settle_group(group - 1, rank, mailboxes, smem, cta_tile, cta, warp, lane)
-        self.settle_group(self.groups - 1, rank, mailboxes, smem, cta_tile, cta, warp, lane)
+                self.settle_group(group - 1, at)
+        self.settle_group(self.groups - 1, at)
 
     @cute.jit
-    def stage_x(self, x, smem, barriers, cta, lane):
+    def stage_x(self, x, at):
         """Warp 0: arms each group's barrier and copies this CTA's K slice of every token's row of x."""
         p, t = self.problem, self.tactic
         group_tokens = self.group_tiles * MMA_N
-        if lane == 0:
+        if at.lane == 0:
             for group in cutlass.range_constexpr(self.groups):
                 size = layout.group_tokens(group, p.m, t.tg) * 2 * self.k_slice
-                cute.arch.mbarrier_arrive_and_expect_tx(barriers + (self.smem["group barriers"] // 8 + group), size)
+                cute.arch.mbarrier_arrive_and_expect_tx(self.group_barrier(at, group), size)
         cute.arch.sync_warp()
-        for first in cutlass.range_constexpr(0, p.m, layout.WARP):
-            token = first + lane
+        for first in cutlass.range_constexpr(0, p.m, WARP):
+            token = first + at.lane
             if token < p.m:
                 ptx.bulk_copy(
-                    smem + self.smem["x"] + layout.x_offset(token, 0, self.k_slice),
-                    x.toint() + (Int64(token) * p.k + cta * self.k_slice) * 2,
+                    at.smem + self.smem["x"] + layout.x_offset(token, 0, self.k_slice),
+                    x.toint() + (Int64(token) * p.k + at.cta * self.k_slice) * 2,
                     Int32(2 * self.k_slice),
-                    smem + self.smem["group barriers"] + 8 * (token // group_tokens),
+                    at.smem + self.smem["group barriers"] + 8 * (token // group_tokens),
                 )
 
     @cute.jit
-    def settle_group(self, group: cutlass.Constexpr, rank, mailboxes, smem, cta_tile, cta, warp, lane):
+    def settle_group(self, group: cutlass.Constexpr, at):
         """Sums and publishes the blocks of `group` that this CTA owns, each by one warp."""
         t = self.tactic
         low = group * self.group_tiles * t.rt
         high = min(low + self.group_tiles * t.rt, self.blocks)
         parts = t.ks * t.kq
         for slot in cutlass.range_constexpr(low // t.ks, layout.slots(high, t.ks)):
-            block = layout.owned_block(cta, slot, t.ks)
-            if warp == slot % self.warps and block >= low and block < high:
-                ptx.mbarrier_wait_cluster(smem + self.smem["owner barriers"] + 8 * slot, Int32(0))
-                receive = smem + self.smem["receive"]
-                addresses = [receive + layout.part_offset(slot, part, lane, parts) for part in range(parts)]
-                self.settle(
-                    self.add(addresses, ptx.load_shared_f32x4), block, rank, mailboxes, smem, cta_tile, warp, lane
-                )
-
-    def add(self, addresses, load) -> list:
-        """The sum of the four words at each address, in order."""
-        total, *others = [load(address) for address in addresses]
-        for words in others:
-            total = [a + b for a, b in zip(total, words, strict=True)]
-        return total
+            block = layout.owned_block(at.cta, slot, t.ks)
+            if at.warp == slot % self.warps and block >= low and block < high:
+                ptx.mbarrier_wait_cluster(at.smem + self.smem["owner barriers"] + 8 * slot, Int32(0))
+                receive = at.smem + self.smem["receive"]
+                addresses = [receive + layout.part_offset(slot, part, at.lane, parts) for part in range(parts)]
+                self.settle(_sum([ptx.load_shared_f32x4(address) for address in addresses]), block, at)
 
     @cute.jit
-    def settle(self, total, block, rank, mailboxes, smem, cta_tile, warp, lane):
+    def settle(self, total, block, at):
         """Publishes a finished block: its warp turns accumulator order into runs of four rows per lane."""
-        p, t = self.problem, self.tactic
+        p, t, lane = self.problem, self.tactic, at.lane
         token_tile, row_tile = layout.block_tile(block, t.rt)
-        red = smem + self.smem["red"] + warp * layout.FRAGMENT_BYTES
+        red = at.smem + self.smem["red"] + at.warp * layout.FRAGMENT_BYTES
         cute.arch.sync_warp()  # the previous block's reads are done
         for word in cutlass.range_constexpr(0, 4, 2):
             row, token = layout.accumulator_element(lane, word)
@@ -314,16 +331,17 @@ class WsGemm:
         row, token = layout.publish_unit(lane)
         values = [ptx.load_shared_f32(red + layout.red_offset(row + i, token)) for i in range(4)]
         token = MMA_N * token_tile + token
-        column = layout.output_row(cta_tile, row_tile, row, t.rt)
+        column = layout.output_row(at.cluster, row_tile, row, t.rt)
         pairs = [self.pack(values[0], values[1]), self.pack(values[2], values[3])]
         partner = [cute.arch.shuffle_sync_bfly(pair, 8) for pair in pairs]
         if token < p.m:
             if column < p.valid:
                 words = [ptx.without(ptx.f32_bits(value), Int32(mail.LOGIT_SENTINEL - (1 << 32))) for value in values]
-                self.publish(mailboxes, token, mail.logit_column(rank, p.valid, column, p.latent), words)
+                logit = mail.logit_column(at.rank, p.valid, column, p.latent)
+                self.publish(at.mailboxes, token, logit, words)
             elif column >= p.split and (lane & 8) == 0:
-                at = mail.latent_column(rank, p.shard, column - p.split)
-                self.publish(mailboxes, token, at, [*pairs, *partner])
+                latent = mail.latent_column(at.rank, p.shard, column - p.split)
+                self.publish(at.mailboxes, token, latent, [*pairs, *partner])
 
     def pack(self, low, high):
         """Two FP32 as a word of BF16, neither half of it the sentinel: judged after rounding."""
@@ -334,11 +352,19 @@ class WsGemm:
 
     def publish(self, mailboxes, token, column, words) -> None:
         """Stores 16 bytes at (token, BF16 column) of every mailbox."""
-        store = {
+        store: Any = {
             "local": ptx.publish_gpu_b32x4,
             "peers": ptx.publish_system_b32x4,
             "multicast": ptx.publish_multicast_b32x4,
         }[self.transport]
         offset = Int64(mail.offset(0, token, column, 0, self.problem.width))
         for mailbox in mailboxes:
-            store(mailbox.toint() + offset, words)
+            store(mailbox.toint() + offset, *words)
+
+
+def _sum(parts: list[list]) -> list:
+    """The sum of several runs of words, word by word, in their order."""
+    total, *others = parts
+    for words in others:
+        total = [a + b for a, b in zip(total, words, strict=True)]
+    return total

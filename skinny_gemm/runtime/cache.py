@@ -1,17 +1,18 @@
 """The disk cache of compiled kernels: one zip file an entry, data only.
 
-Writers replace whole files atomically, so concurrent processes at worst compile the same kernel twice. A file that
-cannot be read back whole (zip members carry checksums) is treated as absent and overwritten.
+Entries are written whole, so that concurrent processes at worst compile the same kernel twice. An entry that does not
+read back whole (zip members carry checksums) counts as absent and is overwritten.
 """
 
 import dataclasses
+import io
 import json
 import os
-import tempfile
 import zipfile
 from pathlib import Path
 
 from ..artifact import CompiledKernel, Parameter, Resources
+from ..files import write_whole
 
 
 def cache_dir() -> Path:
@@ -30,15 +31,13 @@ def load(key: str) -> CompiledKernel | None:
             meta = json.loads(entry.read("kernel.json"))
             ptx, cubin = entry.read("kernel.ptx").decode(), entry.read("kernel.cubin")
         return CompiledKernel(
-            **{
-                **meta,
-                "parameters": tuple(Parameter(**parameter) for parameter in meta["parameters"]),
-                "resources": Resources(**meta["resources"]),
-                "block": tuple(meta["block"]),
-                "cluster": tuple(meta["cluster"]),
-            },
+            parameters=tuple(Parameter(**parameter) for parameter in meta.pop("parameters")),
+            resources=Resources(**meta.pop("resources")),
+            block=tuple(meta.pop("block")),
+            cluster=tuple(meta.pop("cluster")),
             ptx=ptx,
             cubin=cubin,
+            **meta,
         )
     except Exception:  # a damaged zip raises half a dozen kinds, zlib's among them
         return None
@@ -46,21 +45,15 @@ def load(key: str) -> CompiledKernel | None:
 
 def store(key: str, compiled: CompiledKernel) -> None:
     """Stores `compiled` under `key`; a directory that cannot be written costs the cache, not the compilation."""
-    meta = {f.name: getattr(compiled, f.name) for f in dataclasses.fields(compiled) if f.name not in ("ptx", "cubin")}
-    meta["parameters"] = [dataclasses.asdict(parameter) for parameter in compiled.parameters]
-    meta["resources"] = dataclasses.asdict(compiled.resources)
+    meta = dataclasses.asdict(compiled)
+    ptx, cubin = meta.pop("ptx"), meta.pop("cubin")
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as entry:
+        entry.writestr("kernel.json", json.dumps(meta))
+        entry.writestr("kernel.ptx", ptx)
+        entry.writestr("kernel.cubin", cubin)
     try:
         cache_dir().mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=cache_dir(), prefix=".", delete=False) as file:
-            try:
-                with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as entry:
-                    entry.writestr("kernel.json", json.dumps(meta))
-                    entry.writestr("kernel.ptx", compiled.ptx)
-                    entry.writestr("kernel.cubin", compiled.cubin)
-                file.close()
-                os.replace(file.name, cache_dir() / f"{key}.zip")
-            except BaseException:
-                os.unlink(file.name)
-                raise
+        write_whole(cache_dir() / f"{key}.zip", content.getvalue())
     except OSError:
         pass

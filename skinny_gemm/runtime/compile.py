@@ -1,7 +1,7 @@
 """Compiles CuTe DSL kernels for any architecture on any machine; no GPU needed.
 
-`compile_kernel` is the front door: memory cache, then disk cache, then the compiler. `compile_jit` turns one DSL
-function into a `CompiledKernel` and is what a kernel outside the tactic registry uses.
+`compile_kernel` looks in memory, then on disk, then asks the compiler. `compile_jit` turns one DSL function into a
+`CompiledKernel` and is what a kernel outside the tactic registry uses.
 """
 
 import functools
@@ -10,21 +10,24 @@ import importlib
 import importlib.metadata
 import tempfile
 import threading
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any
 
+from .. import device as devices
 from ..artifact import CompiledKernel, Parameter
+from ..checks import check_choice
 from ..problem import GemmProblem
 from ..tactics import Tactic
 from . import cache
-
-ARCHITECTURES = ("sm_90a", "sm_100a", "sm_103a", "sm_120a")  #: what the kernels are compiled and tested for
+from .sources import source_digest
 
 _memory: dict[str, CompiledKernel] = {}
 _compiler_lock = threading.Lock()  # the DSL's tracer is not safe for threads; sweeps use processes
 
 
 def compile_kernel(
-    tactic: Tactic, problem: GemmProblem, arch: str = "sm_90a", pdl: bool = True, **options
+    tactic: Tactic, problem: GemmProblem, arch: str = "sm_90a", pdl: bool = True, **options: Any
 ) -> CompiledKernel:
     """The kernel of `tactic` for `problem`, from the cache or newly compiled.
 
@@ -33,27 +36,35 @@ def compile_kernel(
     an unknown architecture.
     """
     special = {**tactic.specialisation(problem), **options}
-    return _cached(
-        tactic.kernel,
-        str(tactic),
-        special,
-        arch,
-        pdl,
-        lambda module: module.build(tactic.problem(problem), tactic, pdl, **options),
-    )
+
+    def build(kernels: ModuleType) -> Any:
+        return kernels.build(tactic.problem(problem), tactic, pdl, **options)
+
+    return _cached(tactic.kernel, tactic.module, str(tactic), special, arch, pdl, build)
 
 
 def compile_collect(latent: int, experts: int, arch: str = "sm_90a", pdl: bool = True) -> CompiledKernel:
     """The mailbox's consumer for rows of `latent` BF16 and `experts` FP32, from the cache or newly compiled."""
-    special = {"latent": latent, "experts": experts}
-    return _cached("collect", "", special, arch, pdl, lambda module: module.build(latent, experts, pdl))
+    special, module = {"latent": latent, "experts": experts}, "skinny_gemm.kernels.collect"
+    return _cached("collect", module, "", special, arch, pdl, lambda kernels: kernels.build(latent, experts, pdl))
 
 
-def _cached(kernel: str, tactic: str, special: dict, arch: str, pdl: bool, build) -> CompiledKernel:
+def compile_probe(probe: Any, arch: str) -> CompiledKernel:
+    """One of `kernels.probes`, newly compiled; needs no GPU."""
+    return compile_jit(probe.kernel_name, probe, probe.parameters, probe.block, probe.smem_bytes, arch, pdl=True)
+
+
+def _cached(
+    kernel: str,
+    module: str,
+    tactic: str,
+    special: Mapping[str, Any],
+    arch: str,
+    pdl: bool,
+    build: Callable[[ModuleType], Any],
+) -> CompiledKernel:
     """The kernel that `build(module)` makes, unless one of the same name, `tactic` and `special` is in a cache."""
-    if arch not in ARCHITECTURES:
-        raise ValueError(f"unknown architecture {arch!r}: known are {', '.join(ARCHITECTURES)}")
-    module = _kernel_module_name(kernel)
+    check_choice("arch", arch, devices.architectures())
     identity = (kernel, tactic, sorted(special.items()), arch, pdl, dsl_version(), source_digest(module))
     key = hashlib.sha256(repr(identity).encode()).hexdigest()[:32]
     if key not in _memory:
@@ -62,15 +73,7 @@ def _cached(kernel: str, tactic: str, special: dict, arch: str, pdl: bool, build
         if compiled is None or (compiled.kernel, compiled.arch, compiled.facts) != (kernel, arch, facts):
             built = build(importlib.import_module(module))
             compiled = compile_jit(
-                kernel,
-                built,
-                built.parameters,
-                built.block,
-                built.smem_bytes,
-                arch,
-                pdl,
-                facts,
-                built.cluster,
+                kernel, built, built.parameters, built.block, built.smem_bytes, arch, pdl, facts, built.cluster
             )
             cache.store(key, compiled)
         _memory[key] = compiled
@@ -79,13 +82,13 @@ def _cached(kernel: str, tactic: str, special: dict, arch: str, pdl: bool, build
 
 def compile_jit(
     kernel: str,
-    function,
+    function: Any,
     parameters: tuple[Parameter, ...],
     block: tuple[int, int, int],
     smem_bytes: int,
     arch: str,
     pdl: bool,
-    facts: dict | None = None,
+    facts: Mapping[str, Any] | None = None,
     cluster: tuple[int, int, int] = (1, 1, 1),
 ) -> CompiledKernel:
     """Compiles `function`, a `@cute.jit` callable that launches one kernel with exactly `parameters`, for `arch`.
@@ -130,21 +133,7 @@ def compile_jit(
     )
 
 
-def _kernel_module_name(kernel: str) -> str:
-    return "skinny_gemm.kernels." + kernel.replace("-", "_")
-
-
 @functools.cache
 def dsl_version() -> str:
     """Version of the CuTe DSL that compiles here."""
     return importlib.metadata.version("nvidia-cutlass-dsl")
-
-
-@functools.cache
-def source_digest(module: str) -> str:
-    """Digest of the sources a kernel is made of: its module, its tactics, the PTX helpers, problems, layouts."""
-    package, name = Path(__file__).parent.parent, module.rpartition(".")[2]
-    files = [package / "kernels" / f"{part}.py" for part in (name, "ptx")]
-    files += [package / "problem.py", *sorted((package / "layouts").glob("*.py"))]
-    files += sorted((package / "tactics").glob(f"{name}.py"))  # the consumer of the mailbox has none
-    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]

@@ -2,16 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
-from ..artifact import CompiledKernel
+from ..checks import check_integer
 from ..problem import FrontProblem
 from ..tactics import WsGemmTactic
-from .compile import compile_kernel
-from .gemm import ALIGNMENT, _check_tensor, _device_of, _overlap, bind
-from .mailbox import Mailbox, execute, is_integer, load, unshaped
+from .mailbox import Mailbox, unshaped
+from .prepared import ALIGNMENT, Prepared
+from .tensors import check_tensor, overlap
 
 
-class PreparedWsGemm:
+class PreparedWsGemm(Prepared):
     """Publishes `x @ weight^T` of one rank into `mailbox`, compiled and loaded in advance for the Ms in `tactics`.
 
     `weight`: BF16 `[N, K]` of `front`, this rank's `[router shard, padded; latent-down shard]` as `pack` makes it;
@@ -26,72 +27,54 @@ class PreparedWsGemm:
     (an event, a synchronisation, or any kernel without PDL in between). There is no autograd.
     """
 
-    def __init__(self, weight, front: FrontProblem, tactics: Mapping[int, WsGemmTactic], mailbox: Mailbox):
+    kind = WsGemmTactic
+
+    def __init__(self, weight: Any, front: FrontProblem, tactics: Mapping[int, WsGemmTactic], mailbox: Mailbox):
         front = unshaped(front)
         if not isinstance(mailbox, Mailbox):
             raise ValueError(f"mailbox is {mailbox!r}, but must be a Mailbox")
         if mailbox.front != front:
             raise ValueError(f"mailbox is of {mailbox.front}, but must be of {front}")
-        _check_tensor("weight", weight, (front.n, front.k), ALIGNMENT)
+        check_tensor("weight", weight, (front.n, front.k), ALIGNMENT)
         if weight.device not in mailbox.devices:
             allowed = " or ".join(map(str, mailbox.devices))
             raise ValueError(f"weight is on {weight.device}, but must be on {allowed} with the mailbox")
-        if not isinstance(tactics, Mapping):
-            raise ValueError(f"tactics is {tactics!r}, but must be a mapping from M to its tactic")
-        if not tactics:
-            raise ValueError(f"tactics is empty, but must map at least one M (1 to {mailbox.capacity}) to its tactic")
-        self.weight, self.front, self.tactics, self.mailbox = weight, front, dict(tactics), mailbox
-        gpu = _device_of(weight)
-        self._compiled: dict[int, CompiledKernel] = {}
-        for m, tactic in self.tactics.items():
-            if not is_integer(m) or not 1 <= m <= mailbox.capacity:
-                raise ValueError(f"tactics has M = {m!r}, but M must be an integer from 1 to {mailbox.capacity}")
-            if not isinstance(tactic, WsGemmTactic):
-                raise ValueError(f"the tactic for M = {m} is {tactic!r}, but must be a WsGemmTactic")
-            tactic.check(replace(front, m=m), gpu)
-        for m, tactic in self.tactics.items():
-            self._compiled[m] = compile_kernel(tactic, replace(front, m=m), gpu.arch, **mailbox.options)
-            load(self._compiled[m], weight.device)
+        self.front, self.mailbox = front, mailbox
+        super().__init__(weight, tactics, lambda m: replace(front, m=m), mailbox.capacity, **mailbox.options)
 
     @staticmethod
-    def pack(router, down, front: FrontProblem, rank: int):
+    def pack(router: Any, down: Any, front: FrontProblem, rank: int) -> Any:
         """The weight of `rank`: BF16 `[N, K]`, from the unsharded router `[experts, K]` and down `[latent, K]`.
 
         Rows 0 to valid-1 are its experts, rows up to split are zero, the rest is its shard of the latent. `router` is
         None for a front without experts. ValueError for any other shape, and for a rank that does not exist.
         """
         front = unshaped(front)
-        if not is_integer(rank) or not 0 <= rank < front.ranks:
-            raise ValueError(f"rank is {rank!r}, but must be an integer from 0 to {front.ranks - 1}")
-        _check_tensor("down", down, (front.latent, front.k), 1)
+        check_integer("rank", rank, 0, front.ranks - 1)
+        check_tensor("down", down, (front.latent, front.k), 1)
         weight = down.new_zeros((front.n, front.k))
         if front.experts:
-            _check_tensor("router", router, (front.experts, front.k), 1, like=down)
+            check_tensor("router", router, (front.experts, front.k), 1, like=down)
             weight[: front.valid] = router[rank * front.valid : (rank + 1) * front.valid]
         elif router is not None:
             raise ValueError("router is given, but must be None: this front has no experts")
         weight[front.split :] = down[rank * front.shard : (rank + 1) * front.shard]
         return weight
 
-    def run(self, x, rank: int, **interpreting) -> None:
+    def run(self, x: Any, rank: int, **interpreting: Any) -> None:
         """Publishes this rank's part of the mailbox's current step, for x, on the current stream.
 
         x BF16 `[M, K]`, packed row-major and 32-byte aligned, on the weight's device, not overlapping the mailbox.
         ValueError otherwise; for an M that was not prepared or that differs from the other ranks'; for a rank that does
         not exist or has published this step. `interpreting`: options of `interpreter.run`, for CPU tensors.
         """
-        _check_tensor("x", x, ("M", self.front.k), ALIGNMENT, like=self.weight)
-        m = x.shape[0]
-        if m not in self._compiled:
-            raise ValueError(f"x has M = {m}, but the prepared Ms are {', '.join(map(str, sorted(self._compiled)))}")
+        m = self.tokens_of(x)
         targets = self.mailbox.targets(rank, m)
         home = self.mailbox.home(rank)
         if home is not None and home.device != x.device:
             raise ValueError(f"rank {rank} runs on {x.device}, but must run on {home.device} with its mailbox")
         for name, tensor in (("x", x), ("weight", self.weight)):
-            if any(box is not None and _overlap(tensor, box) for box in self.mailbox.boxes):
+            if any(box is not None and overlap(tensor, box) for box in self.mailbox.boxes):
                 raise ValueError(f"{name} at {tensor.data_ptr():#x} overlaps a mailbox: it must have its own memory")
-        compiled, tactic = self._compiled[m], self.tactics[m]
-        arguments = bind(compiled, tactic, x, self.weight, None, rank=int(rank), **targets)
-        execute(compiled, arguments, x.device, **interpreting)
+        self.launch(m, x, None, interpreting, rank=int(rank), **targets)
         self.mailbox.published(rank, m)

@@ -6,23 +6,24 @@ decide the machine: CUDA tensors are served on their GPU, CPU tensors in the int
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from numbers import Integral, Real
+from dataclasses import dataclass, field, replace
+from numbers import Real
+from typing import Any, Self
 
 import numpy as np
 
-from .. import device as devices
-from ..artifact import CompiledKernel, LaunchArguments
+from .. import interpreter
+from ..artifact import LaunchArguments
+from ..checks import check_integer, is_integer
 from ..layouts import mailbox as layout
 from ..problem import FrontProblem
-from ..tactics.ws_gemm import MAX_M
-from . import driver
+from ..tactics import MAX_M
+from . import runner
+from .boxes import ALIGNMENT, BUFFERS, allocate, arm, check_armed, check_boxes, enable_peers
 from .compile import compile_collect
-from .gemm import _overlap
+from .tensors import device_of
 
-BUFFERS = 2
 MAX_PEERS = 16  #: mailboxes that are parameters of one kernel
-ALIGNMENT = 16  #: bytes, of a mailbox: what one store publishes
 TIMEOUT_S = 1.0
 
 
@@ -44,6 +45,7 @@ class _Step:
 
     number: int = 0
     m: int | None = None  #: tokens, once a rank has published
+    ranks: set[int] = field(default_factory=set)  #: who has published
 
 
 class Mailbox:
@@ -84,41 +86,40 @@ class Mailbox:
         self.front, self.transport, self.boxes, self.address = front, transport, list(boxes), address
         own = [box for box in self.boxes if box is not None]
         self.capacity = own[0].shape[1]
-        words = layout.status_words(self.capacity, front.width)
-        self._status = [None if box is None else _zeros(box, words) for box in self.boxes]
-        arch = devices.current().arch if own[0].is_cuda else devices.get("h200").arch
-        self._compiled = compile_collect(front.latent, front.experts, arch)
+        self._status: list[Any] = [None if box is None else _new_status(box, front) for box in self.boxes]
+        self._collect = compile_collect(front.latent, front.experts, device_of(own[0]).arch)
         for rank, box in enumerate(self.boxes):
             if box is not None:
-                _check_armed(box, front, rank)
-                load(self._compiled, box.device)
+                check_armed(box, front, rank)
+                runner.load(self._collect, box.device)
         self._start()
 
     @classmethod
-    def local(cls, front: FrontProblem, device="cpu", capacity: int = MAX_M) -> "Mailbox":
+    def local(cls, front: FrontProblem, device: Any = "cpu", capacity: int = MAX_M) -> Self:
         """One mailbox on `device` for up to `capacity` tokens, into which all ranks publish: ranks of one GPU."""
         return cls(unshaped(front), "local", [cls.allocate(front, device, capacity)])
 
     @classmethod
-    def peers(cls, front: FrontProblem, boxes: Sequence | None = None, device="cpu", capacity: int = MAX_M):
+    def peers(
+        cls, front: FrontProblem, boxes: Sequence | None = None, device: Any = "cpu", capacity: int = MAX_M
+    ) -> Self:
         """One mailbox per rank; every rank publishes into all of them, over P2P where they lie on several GPUs.
 
         `boxes`: an empty tensor from `allocate` per rank, at most 16; or None for new ones, all on `device` (virtual
-        ranks). ValueError for anything else.
-        A rank publishes from the device of its own mailbox.
+        ranks). ValueError for anything else. A rank publishes from the device of its own mailbox.
         """
         front = unshaped(front)
         check_peers(front)
         if boxes is None:
             boxes = [cls.allocate(front, device, capacity) for _ in range(front.ranks)]
-        _check_boxes(front, boxes)
-        _enable_peers(boxes)
+        check_boxes(front, boxes)
+        enable_peers(boxes)
         return cls(front, "peers", boxes)
 
     @classmethod
     def multicast(
         cls, front: FrontProblem, boxes: Sequence | None = None, address: int | None = None, capacity: int = MAX_M
-    ):
+    ) -> Self:
         """One mailbox per rank behind one multicast address: a rank's one store reaches all of them.
 
         On GPUs `address` is the multicast address, as an integer, of a `[2, capacity, width]` mailbox, and `boxes` has
@@ -129,38 +130,31 @@ class Mailbox:
         front = unshaped(front)
         if boxes is None:
             boxes = [cls.allocate(front, "cpu", capacity) for _ in range(front.ranks)]
-        _check_boxes(front, boxes, some=address is not None)
+        check_boxes(front, boxes, some=address is not None)
         on_gpu = any(box is not None and box.is_cuda for box in boxes)
         if on_gpu != (address is not None):
             wanted = "an integer on GPUs" if on_gpu else "None on the CPU, where the interpreter emulates it"
             raise ValueError(f"address is {address!r}, but must be {wanted}")
-        if on_gpu and (not is_integer(address) or address <= 0 or address % ALIGNMENT):
+        if address is not None and (not is_integer(address) or address <= 0 or address % ALIGNMENT):
             raise ValueError(f"address is {address!r}, but must be a multicast address, a multiple of {ALIGNMENT}")
         return cls(front, "multicast", boxes, address)
 
     @staticmethod
-    def allocate(front: FrontProblem, device="cpu", capacity: int = MAX_M):
+    def allocate(front: FrontProblem, device: Any = "cpu", capacity: int = MAX_M) -> Any:
         """An empty mailbox tensor, BF16 `[2, capacity, width]` on `device`: the sentinel everywhere."""
-        import torch
-
-        if not is_integer(capacity) or not 1 <= capacity <= MAX_M:
-            raise ValueError(f"capacity is {capacity!r}, but must be an integer from 1 to {MAX_M} tokens")
-        front = unshaped(front)
-        box = torch.empty((BUFFERS, capacity, front.width), dtype=torch.bfloat16, device=_device(device))
-        _arm(box, front)
-        return box
+        return allocate(unshaped(front), device, capacity)
 
     @property
     def devices(self) -> list:
         """The devices that it lies on, in this process: one, or those of the ranks."""
         return list(dict.fromkeys(box.device for box in self.boxes if box is not None))
 
-    def home(self, rank: int):
+    def home(self, rank: int) -> Any:
         """The tensor that `rank` collects from; None if another process has it."""
         return self.boxes[self._consumer(rank)]
 
     @property
-    def options(self) -> dict:
+    def options(self) -> dict[str, Any]:
         """What the publishing kernel is compiled with."""
         if self.transport == "local":
             return {}  # the default: the same binary as without a mailbox
@@ -170,7 +164,7 @@ class Mailbox:
         """The step that `rank` publishes and collects next, from 0 on; its buffer is `step % 2`."""
         return self._steps[self._consumer(rank)].number
 
-    def targets(self, rank: int, m: int) -> dict:
+    def targets(self, rank: int, m: int) -> dict[str, Any]:
         """Where `rank` publishes M tokens of its current step: the kernel's mailbox parameters by name.
 
         ValueError if it has published already, for an M above `capacity` or other than that of the step's other
@@ -179,10 +173,9 @@ class Mailbox:
         self._refuse_broken()
         consumer = self._consumer(rank)
         step = self._steps[consumer]
-        if self._published[rank]:
+        if rank in step.ranks:
             raise ValueError(f"rank {rank} has published step {step.number} already: collect it before the next step")
-        if not is_integer(m) or not 1 <= m <= self.capacity:
-            raise ValueError(f"M is {m!r}, but this mailbox takes 1 to {self.capacity} tokens")
+        check_integer("M", m, 1, self.capacity)
         others = {s.m for s in self._steps if s.number == step.number and s.m is not None}
         if others - {m}:
             raise ValueError(f"M is {m}, but step {step.number} has been published with M = {others.pop()}")
@@ -193,18 +186,17 @@ class Mailbox:
             return {"mailbox": self.boxes[0][buffer]}
         if self.address is not None:
             return {"mailbox": self.address + layout.offset(buffer, 0, 0, self.capacity, self.front.width)}
-        from .. import interpreter
-
         return {"mailbox": interpreter.Multicast([box[buffer] for box in self.boxes])}
 
     def published(self, rank: int, m: int) -> None:
         """Notes that `rank` has published (enqueued) M tokens of its current step."""
-        self._published[rank] = True
-        self._steps[self._consumer(rank)].m = m
+        step = self._steps[self._consumer(rank)]
+        step.ranks.add(rank)
+        step.m = m
 
     def collect(
-        self, rank: int = 0, m: int | None = None, timeout_s: float = TIMEOUT_S, wait: bool = True, **interpreting
-    ):
+        self, rank: int = 0, m: int | None = None, timeout_s: float = TIMEOUT_S, wait: bool = True, **interpreting: Any
+    ) -> tuple[Any, Any]:
         """(latent BF16 `[M, latent]`, logits FP32 `[M, experts]`) of this step, new tensors on the mailbox's device.
 
         `rank`: whose mailbox; a local one has a single consumer, 0. `m` defaults to the M that was published here.
@@ -224,29 +216,18 @@ class Mailbox:
         m = step.m if m is None else m
         if m is None:
             raise ValueError(f"nobody has published step {step.number} in this process: publish it first, or say m")
-        if not is_integer(m) or not 1 <= m <= self.capacity:
-            raise ValueError(f"m is {m!r}, but this mailbox takes 1 to {self.capacity} tokens")
+        check_integer("m", m, 1, self.capacity)
         if step.m not in (None, m):
             raise ValueError(f"m is {m}, but step {step.number} has been published with M = {step.m}")
         front = self.front
         latent = torch.empty((m, front.latent), dtype=torch.bfloat16, device=box.device)
         logits = torch.empty((m, front.experts), dtype=torch.float32, device=box.device)
-        arguments = LaunchArguments(
-            layout.collect_grid(m, front.width),
-            (
-                box[step.number % BUFFERS],
-                latent,
-                logits if front.experts else None,
-                self._status[consumer],
-                math.ceil(timeout_s * 1e9),
-                step.number % (2**31 - 1),
-            ),
-        )
+        buffer, status = box[step.number % BUFFERS], self._status[consumer]
+        timeout_ns, number = math.ceil(timeout_s * 1e9), step.number % (2**31 - 1)
+        values = buffer, latent, logits if front.experts else None, status, timeout_ns, number
+        arguments = LaunchArguments(layout.collect_grid(m, front.width), values)
         # Without the interpreter's private copies: the kernel reads what it also writes.
-        execute(self._compiled, arguments, box.device, **{"checks": False, **interpreting})
-        for other in range(front.ranks):
-            if self._consumer(other) == consumer:
-                self._published[other] = False
+        runner.run(self._collect, arguments, **{"checks": False, **interpreting})
         self._steps[consumer] = _Step(step.number + 1)
         if wait and not (box.is_cuda and torch.cuda.is_current_stream_capturing()):
             self.check(rank)
@@ -265,25 +246,9 @@ class Mailbox:
             return
         step, limit_s = int(header[0]) - 1, int(header[1:3].view(np.int64)[0]) / 1e9
         missing = status[header.size :].cpu().numpy().reshape(self.capacity, -1)
-        tokens, fragments = missing.nonzero()  # in the order of tokens, then of columns
-        columns = fragments * layout.FRAGMENT_BYTES // 2
-        publishers = [layout.publisher(int(c), front.latent, front.shard, front.valid) for c in np.unique(columns)]
-        token, column = int(tokens[0]), int(columns[0])
-        rank = layout.publisher(column, front.latent, front.shard, front.valid)
-        ranks = tuple(sorted(set(publishers)))
-        logit = (column - front.latent) // 2
-        what = f"latent column {column}" if column < front.latent else f"the logit of expert {logit}"
-        more = []
-        if others := np.unique(tokens).size - 1:
-            more.append(f"{others} other token{'s' * (others > 1)} incomplete")
-        if others := [str(other) for other in ranks if other != rank]:
-            more.append(f"parts of rank{'s' * (len(others) > 1)} {', '.join(others)} missing too")
-        sentence = (
-            f"rank {rank} did not publish {what} of token {token}{' (' + ', '.join(more) + ')' if more else ''} "
-            f"in step {step} within {limit_s:g} s"
-        )
-        self._broken = sentence
-        raise MissingPublisher(sentence, token, column, rank, ranks)
+        error = _missing_publisher(front, missing, f"in step {step} within {limit_s:g} s")
+        self._broken = str(error)
+        raise error
 
     def reset(self) -> None:
         """Empties both buffers and starts again at step 0.
@@ -297,7 +262,7 @@ class Mailbox:
             if box is not None:
                 if box.is_cuda:
                     torch.cuda.synchronize(box.device)
-                _arm(box, self.front)
+                arm(box, self.front)
                 status.zero_()
         for box in self.boxes:
             if box is not None and box.is_cuda:
@@ -306,13 +271,11 @@ class Mailbox:
 
     def _start(self) -> None:
         self._steps = [_Step() for _ in self.boxes]
-        self._published = [False] * self.front.ranks
-        self._broken: str | None = None
+        self._broken = ""  #: what was missing, once something was
 
     def _consumer(self, rank: int, collecting: bool = False) -> int:
         """The number of the mailbox that `rank` collects from."""
-        if not is_integer(rank) or not 0 <= rank < self.front.ranks:
-            raise ValueError(f"rank is {rank!r}, but must be an integer from 0 to {self.front.ranks - 1}")
+        check_integer("rank", rank, 0, self.front.ranks - 1)
         if collecting and self.transport == "local" and rank:
             raise ValueError(f"rank is {rank}, but must be 0: a local mailbox has a single consumer")
         if collecting and self.boxes[rank] is None:
@@ -322,28 +285,6 @@ class Mailbox:
     def _refuse_broken(self) -> None:
         if self._broken:
             raise ValueError(f"the mailbox is out of step, {self._broken}: reset() it when all ranks have stopped")
-
-
-def load(compiled: CompiledKernel, device) -> None:
-    """Loads `compiled` where `device` is a GPU; PyTorch's current device stays what it is."""
-    if device.type == "cuda":
-        import torch
-
-        with torch.cuda.device(device):
-            driver.load(compiled, device.index)
-
-
-def execute(compiled: CompiledKernel, arguments: LaunchArguments, device, **interpreting) -> None:
-    """Launches on the GPU `device`, or runs in the interpreter, with its options, where that is the CPU."""
-    if device.type == "cuda":
-        import torch
-
-        with torch.cuda.device(device):
-            driver.launch(compiled, arguments, ordinal=device.index)
-    else:
-        from .. import interpreter
-
-        interpreter.run(compiled, arguments, **interpreting)
 
 
 def unshaped(front: FrontProblem) -> FrontProblem:
@@ -359,103 +300,28 @@ def check_peers(front: FrontProblem) -> None:
         raise ValueError(f"front has {front.ranks} ranks, but peers are at most {MAX_PEERS}: use a multicast mailbox")
 
 
-def _arm(box, front: FrontProblem) -> None:
-    """Puts the sentinel everywhere, as bits: a conversion might lose the sign of a zero."""
+def _new_status(box: Any, front: FrontProblem) -> Any:
+    """A consumer's status (`layout.status_words`), on the device of its mailbox: nothing is missing."""
     import torch
 
-    box.view(torch.int16).copy_(_sentinels(box, front))
-
-
-def _check_armed(box, front: FrontProblem, rank: int) -> None:
-    """ValueError unless the sentinel is everywhere."""
-    import torch
-
-    if (box.view(torch.int16) != _sentinels(box, front)).any():
-        raise ValueError(
-            f"the mailbox of rank {rank} is not empty, but must be new from Mailbox.allocate, or filled from such a "
-            "tensor with copy_, and nobody may have published into it yet"
-        )
-
-
-def _sentinels(box, front: FrontProblem):
-    """The bits of an empty row, int16 `[width]`, on the device of `box`."""
-    import torch
-
-    return torch.from_numpy(layout.empty(1, front.latent, front.experts).view(np.int16)[0]).to(box.device)
-
-
-def _device(device):
-    """`device` as PyTorch's; ValueError unless it is the CPU or a CUDA device of this machine."""
-    import torch
-
-    gpus = torch.cuda.device_count()
-    try:
-        found = torch.device(device)
-    except (RuntimeError, TypeError):
-        found = None
-    if found is None or found.type not in ("cpu", "cuda") or (found.type == "cuda" and (found.index or 0) >= gpus):
-        raise ValueError(f"device is {device!r}, but must be a CUDA device or the CPU (GPUs visible: {gpus})")
-    return torch.device("cpu") if found.type == "cpu" else found  # without an index, like every CPU tensor's
-
-
-def _zeros(box, words: int):
-    import torch
-
+    words = layout.status_words(box.shape[1], front.width)
     return torch.zeros(words, dtype=torch.int32, device=box.device)
 
 
-def _check_boxes(front: FrontProblem, boxes: Sequence, some: bool = False) -> None:
-    """ValueError unless `boxes` has a mailbox for every rank (with `some`: for at least one, None for others)."""
-    import torch
-
-    if not isinstance(boxes, list | tuple) or len(boxes) != front.ranks:
-        count = f"{len(boxes)} tensors" if isinstance(boxes, list | tuple) else f"a {type(boxes).__name__}"
-        raise ValueError(f"boxes is {count}, but must be a list of {front.ranks}, one per rank")
-    own = {rank: box for rank, box in enumerate(boxes) if not (some and box is None)}
-    if not own:
-        raise ValueError("boxes has no tensor, but some rank of this process must collect")
-    first = next(iter(own.values()))
-    for rank, box in own.items():
-        name = f"the mailbox of rank {rank}"
-        if not isinstance(box, torch.Tensor) or box.dtype != torch.bfloat16:
-            kind = box.dtype if isinstance(box, torch.Tensor) else f"a {type(box).__name__}"
-            raise ValueError(f"{name} is {kind}, but must be a torch.bfloat16 tensor")
-        capacity = first.shape[1] if first.ndim == 3 and 1 <= first.shape[1] <= MAX_M else f"1 to {MAX_M}"
-        if tuple(box.shape) != (BUFFERS, capacity, front.width):
-            raise ValueError(f"{name} has shape {tuple(box.shape)}, but must be [{BUFFERS}, {capacity}, {front.width}]")
-        if box.device.type not in ("cuda", "cpu") or box.is_cuda != first.is_cuda:
-            raise ValueError(f"{name} is on {box.device}, but all must be on CUDA devices or all on the CPU")
-        if not box.is_contiguous() or box.data_ptr() % ALIGNMENT:
-            raise ValueError(f"{name} must be packed row-major and start at a multiple of {ALIGNMENT} bytes")
-        for other, earlier in own.items():
-            if other < rank and box.device == earlier.device and _overlap(box, earlier):
-                raise ValueError(f"{name} overlaps that of rank {other}, but must have memory of its own")
-
-
-def _enable_peers(boxes: Sequence) -> None:
-    """Lets every GPU that holds one of `boxes` store to the others."""
-    from cuda.bindings import driver as cuda
-
-    ordinals = sorted({box.device.index for box in boxes if box.is_cuda})
-    if len(ordinals) < 2:
-        return
-    driver.check(cuda.cuInit(0))
-    handles = {ordinal: driver.check(cuda.cuDeviceGet(ordinal)) for ordinal in ordinals}
-    contexts = {ordinal: driver.check(cuda.cuDevicePrimaryCtxRetain(handle)) for ordinal, handle in handles.items()}
-    for here in ordinals:
-        driver.check(cuda.cuCtxPushCurrent(contexts[here]))
-        try:
-            for there in ordinals:
-                if there == here:
-                    continue
-                if not driver.check(cuda.cuDeviceCanAccessPeer(handles[here], handles[there])):
-                    raise ValueError(f"cuda:{here} cannot store to cuda:{there}: peers need GPUs with P2P access")
-                status = cuda.cuCtxEnablePeerAccess(contexts[there], 0)
-                if status[0] != cuda.CUresult.CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED:
-                    driver.check(status)
-        finally:
-            driver.check(cuda.cuCtxPopCurrent())
-
-
-def is_integer(value) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool)
+def _missing_publisher(front: FrontProblem, missing: np.ndarray, when: str) -> MissingPublisher:
+    """The error that tells of `missing`, a 1 for each fragment `[tokens, fragments]` that did not arrive."""
+    tokens, fragments = missing.nonzero()  # in the order of tokens, then of columns
+    columns = fragments * layout.FRAGMENT_BYTES // 2
+    token, column = int(tokens[0]), int(columns[0])
+    rank = layout.publisher(column, front.latent, front.shard, front.valid)
+    ranks = {layout.publisher(int(c), front.latent, front.shard, front.valid) for c in np.unique(columns)}
+    logit = (column - front.latent) // 2
+    what = f"latent column {column}" if column < front.latent else f"the logit of expert {logit}"
+    more = []
+    if others := np.unique(tokens).size - 1:
+        more.append(f"{others} other token{'s' * (others > 1)} incomplete")
+    if also := [str(other) for other in sorted(ranks - {rank})]:
+        more.append(f"parts of rank{'s' * (len(also) > 1)} {', '.join(also)} missing too")
+    details = f" ({', '.join(more)})" if more else ""
+    sentence = f"rank {rank} did not publish {what} of token {token}{details} {when}"
+    return MissingPublisher(sentence, token, column, rank, tuple(sorted(ranks)))

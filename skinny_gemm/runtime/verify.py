@@ -2,21 +2,27 @@
 
 import secrets
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
-from numbers import Integral
+from typing import Any
 
 import numpy as np
 
-from .. import device as devices
+from .. import interpreter
+from ..checks import check_choice, check_integer
+from ..device import Device
 from ..problem import GemmProblem
-from ..tactics import Result, Tactic
-from .bfloat16 import from_bits
+from ..tactics import Tactic
 from .compile import compile_kernel
-from .gemm import bind
+from .runner import choose
+from .trials import Operands, random_operands, reference, relative_error, stray_writes, trial, values
 
-BACKENDS = ("auto", "interpreter", "cuda")
+__all__ = [
+    "SCHEDULES", "Verification", "choose_run", "interpreting", "random_operands", "reference", "relative_error",
+    "stray_writes", "values", "verify",
+]  # fmt: skip
+
 SCHEDULES = ("in_order", "adversarial")
 
 
@@ -45,47 +51,6 @@ class Verification:
     seed: int  #: of the random data
 
 
-def random_operands(problem: GemmProblem, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """x `[M, K]` and weight `[N, K]` as BF16 bits (uint16): random sign and mantissa, magnitudes from 2^-13 to 8.
-
-    So wide that FP32 sums of the products round, and therefore tell in which order they were added. They do so gently:
-    at K = 7168 FP32 sums of 1 to 224 parts are 1e-7 to 4e-7 off, and 3e-6 in 4 parts if every step rounds to zero.
-    """
-    generator = np.random.default_rng(seed)
-    operands = []
-    for rows in (problem.m, problem.n):
-        bits = generator.integers(0, 1 << 16, (rows, problem.k), np.uint16)
-        bits &= 0x87FF  # sign, four bits of exponent, mantissa
-        bits += 0x3900  # 2^-13
-        operands.append(bits)
-    return operands[0], operands[1]
-
-
-def reference(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """x @ weight^T in FP64 from BF16 bits, a slice of weight rows at a time: FP64 copies of all would be large."""
-    wide = from_bits(x).astype(np.float64)
-    return np.concatenate([wide @ from_bits(rows).astype(np.float64).T for rows in np.array_split(weight, 16)], axis=1)
-
-
-def values(out: np.ndarray, result: Result) -> np.ndarray:
-    """The values of `result` in FP64, from an output's BF16 bits."""
-    bits = np.ascontiguousarray(out[:, result.columns])
-    return (from_bits(bits) if result.dtype == "bf16" else bits.view(np.float32)).astype(np.float64)
-
-
-def relative_error(values: np.ndarray, expected: np.ndarray) -> float:
-    """Relative Frobenius error; NaN if anything in `values` is NaN."""
-    return float(np.linalg.norm(values - expected) / np.linalg.norm(expected))
-
-
-def stray_writes(out: np.ndarray, tactic: Tactic, problem: GemmProblem) -> int:
-    """How many BF16 words of an output that belong to no result differ from what `tactic.output` put there."""
-    changed = out != tactic.output(problem)
-    for result in tactic.results(problem):
-        changed[:, result.columns] = False
-    return int(changed.sum())
-
-
 def verify(
     tactic: Tactic,
     problem: GemmProblem,
@@ -93,7 +58,7 @@ def verify(
     schedule: str = "in_order",
     seeds: int = 1,
     seed: int | None = None,
-    progress=None,
+    progress: Callable[[float], None] | None = None,
 ) -> Verification:
     """Runs `tactic` on random data of `problem` (or of what it is to the kernel) and compares with FP64.
 
@@ -101,51 +66,36 @@ def verify(
     makes one run per seed 0 to `seeds` - 1, all of which must agree bitwise; on a GPU `seeds` is the number of runs.
     `seed` fixes the data. ValueError for an illegal tactic, an unknown name, or "cuda" without a GPU.
     """
-    for name, value, allowed in (("backend", backend, BACKENDS), ("schedule", schedule, SCHEDULES)):
-        if value not in allowed:
-            raise ValueError(f"{name} is {value!r}, but must be one of {', '.join(allowed)}")
-    _check_integer("seeds", seeds, 1)
-    if seed is not None:
-        _check_integer("seed", seed, 0)
-    gpu = devices.current()
-    if backend == "auto":
-        backend = "cuda" if gpu else "interpreter"
-    if backend == "cuda" and gpu is None:
-        raise ValueError("backend is 'cuda', but no GPU is visible: use 'interpreter'")
-    target = gpu if backend == "cuda" else devices.get("h200")
+    check_integer("seeds", seeds, 1)
+    machine, device, seed = choose_run(backend, schedule, seed)
     problem = tactic.problem(problem)
-    tactic.check(problem, target)
-    seed = secrets.randbits(32) if seed is None else seed
+    tactic.check(problem, device)
 
     start = time.perf_counter()
-
-    def prepare():
-        x, weight = random_operands(problem, seed)
-        return x, weight, reference(x, weight)
-
     with ThreadPoolExecutor(1) as pool:  # NumPy and the compiler each keep a core busy
-        data = pool.submit(prepare)
-        compiled = compile_kernel(tactic, problem, target.arch)
-        x, weight, expected = data.result()
-
-    run = partial(_run_cuda if backend == "cuda" else _run_interpreter, compiled, tactic, problem, x, weight)
-    runs = [run(schedule, index, progress) for index in range(1 if _runs_once(backend, schedule) else seeds)]
-    outputs = [out for out, _ in runs]
-    results = tactic.results(problem)
-    errors = {r.name: max(relative_error(values(out, r), expected[:, r.product]) for out in outputs) for r in results}
-    stray = max(stray_writes(out, tactic, problem) for out in outputs)
-    equal = all(np.array_equal(out, outputs[0]) for out in outputs)
+        data = pool.submit(Operands.random, problem, seed)
+        compiled = compile_kernel(tactic, problem, device.arch)
+        operands = data.result()
+    once = machine == "interpreter" and schedule == "in_order"  # deterministic: a second run proves nothing
+    runs = [
+        trial(compiled, tactic, problem, operands, machine, progress=progress, **interpreting(machine, schedule, index))
+        for index in range(1 if once else seeds)
+    ]
+    errors = {r.name: max(run.relative_error(r) for run in runs) for r in runs[0].results}
+    limits = {r.name: r.tolerance for r in runs[0].results}
+    stray = max(run.stray_writes for run in runs)
+    equal = all(np.array_equal(run.out, runs[0].out) for run in runs)
     return Verification(
-        passed=all(errors[r.name] < r.tolerance for r in results) and not stray and equal,
+        passed=all(error < limits[name] for name, error in errors.items()) and not stray and equal,
         relative_error=errors,
-        limit={r.name: r.tolerance for r in results},
+        limit=limits,
         stray_writes=stray,
         bitwise_equal=equal,
-        runs=len(outputs),
-        backend=backend,
-        schedule=schedule if backend == "interpreter" else "hardware",
+        runs=len(runs),
+        backend=machine,
+        schedule=schedule if machine == "interpreter" else "hardware",
         seconds=time.perf_counter() - start,
-        execution_seconds=sum(spent for _, spent in runs),
+        execution_seconds=sum(run.seconds for run in runs),
         kernel=tactic.kernel,
         tactic=str(tactic),
         m=problem.m,
@@ -155,36 +105,25 @@ def verify(
     )
 
 
-def _check_integer(name: str, value, least: int) -> None:
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
-        raise ValueError(f"{name} is {value!r}, but must be an integer of at least {least}")
+def choose_run(backend: str, schedule: str, seed: int | None) -> tuple[str, Device, int]:
+    """The machine, the device whose limits apply (`runner.choose`) and the seed of the data: a fresh one for None.
+
+    ValueError for an unknown backend or schedule, "cuda" without a GPU, and a seed that is none.
+    """
+    if seed is not None:
+        check_integer("seed", seed, 0)
+    machine, device = choose(backend)
+    check_choice("schedule", schedule, SCHEDULES)
+    return machine, device, secrets.randbits(32) if seed is None else seed
 
 
-def _runs_once(backend: str, schedule: str) -> bool:
-    return backend == "interpreter" and schedule == "in_order"  # deterministic: a second run proves nothing
+def interpreting(machine: str, schedule: str, launch: int) -> dict[str, Any]:
+    """Options of the interpreter for launch number `launch`: a schedule of its own, and in the first a look for races.
 
-
-def _run_interpreter(compiled, tactic, problem, x, weight, schedule, index, progress) -> tuple[np.ndarray, float]:
-    from .. import interpreter
-
-    out = tactic.output(problem)
-    order = interpreter.adversarial(index) if schedule == "adversarial" else schedule
-    result = interpreter.run(
-        compiled,
-        bind(compiled, tactic, x, weight, out),
-        order,
-        progress=progress,
-        races=[0] if index == 0 else False,  # one CTA or cluster, once: all run alike; vector clocks need no luck
-        preceding=("x",),  # what the preceding kernel of a chain writes
-    )
-    return out, result.seconds
-
-
-def _run_cuda(compiled, tactic, problem, x, weight, schedule, index, progress) -> tuple[np.ndarray, float]:
-    from .driver import load, run_on_host_arrays
-
-    out = tactic.output(problem)
-    load(compiled)
-    begin = time.perf_counter()
-    run_on_host_arrays(compiled, bind(compiled, tactic, x, weight, out))
-    return out, time.perf_counter() - begin
+    One CTA or cluster is watched, once: all run alike, and vector clocks need no luck. x is what the preceding kernel
+    of a chain writes. A GPU has no options.
+    """
+    if machine == "cuda":
+        return {}
+    order = interpreter.adversarial(launch) if schedule == "adversarial" else schedule
+    return {"schedule": order, "races": [0] if launch == 0 else False, "preceding": ("x",)}

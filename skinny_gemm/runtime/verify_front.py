@@ -1,19 +1,21 @@
 """Checks the MoE front end to end: virtual ranks publish in turn, the consumer gathers, FP64 judges."""
 
-import secrets
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from .. import device as devices
+from ..checks import check_choice
 from ..problem import FrontProblem, GemmProblem
 from ..tactics import WsGemmTactic
 from ..tactics.base import BF16_TOLERANCE, F32_TOLERANCE
 from .front import PreparedWsGemm
 from .mailbox import Mailbox, check_peers
-from .verify import BACKENDS, SCHEDULES, _check_integer, random_operands, reference, relative_error
+from .trials import random_operands, reference, relative_error
+from .verify import choose_run, interpreting
 
 TRANSPORTS = ("local", "peers", "multicast")
 STEPS = 2  #: one for each buffer
@@ -50,7 +52,7 @@ def verify_front(
     schedule: str = "in_order",
     transport: str = "local",
     seed: int | None = None,
-    progress=None,
+    progress: Callable[[float], None] | None = None,
 ) -> FrontVerification:
     """Runs all ranks of `front` on one machine, in turn, for two steps; compares with the unsharded product.
 
@@ -65,31 +67,17 @@ def verify_front(
         raise ValueError(f"front is {front!r}, but must be a FrontProblem")
     if not isinstance(tactic, WsGemmTactic | None):
         raise ValueError(f"tactic is {tactic!r}, but must be a WsGemmTactic or None")
-    if seed is not None:
-        _check_integer("seed", seed, 0)
-    for name, value, allowed in (
-        ("backend", backend, BACKENDS),
-        ("schedule", schedule, SCHEDULES),
-        ("transport", transport, TRANSPORTS),
-    ):
-        if value not in allowed:
-            raise ValueError(f"{name} is {value!r}, but must be one of {', '.join(allowed)}")
+    check_choice("transport", transport, TRANSPORTS)
+    machine, device, seed = choose_run(backend, schedule, seed)
     if transport == "peers":
         check_peers(front)
-    gpu = devices.current()
-    if backend == "auto":
-        backend = "cuda" if gpu else "interpreter"
-    if backend == "cuda" and gpu is None:
-        raise ValueError("backend is 'cuda', but no GPU is visible: use 'interpreter'")
-    if backend == "cuda" and transport == "multicast":
+    if machine == "cuda" and transport == "multicast":
         raise ValueError("transport is 'multicast', which is checked in the interpreter only: use local or peers")
-    target = gpu if backend == "cuda" else devices.get("h200")
-    tactic = tactic or WsGemmTactic.default(front, target)
-    tactic.check(front, target)
-    seed = secrets.randbits(32) if seed is None else seed
+    tactic = tactic or WsGemmTactic.default(front, device)
+    tactic.check(front, device)
 
     start = time.perf_counter()
-    home = "cuda" if backend == "cuda" else "cpu"
+    home = "cuda" if machine == "cuda" else "cpu"
     x, weight = random_operands(GemmProblem(STEPS * front.m, front.experts + front.latent, front.k), seed)
     with ThreadPoolExecutor(1) as pool:  # NumPy and the compiler each keep a core busy
         judging = pool.submit(reference, x, weight)
@@ -105,10 +93,10 @@ def verify_front(
         tokens = x[step * front.m : (step + 1) * front.m]
         done = step * launches // STEPS
         for rank in range(front.ranks):
-            prepared[rank].run(tokens, rank, **_options(backend, schedule, done + rank))
+            prepared[rank].run(tokens, rank, **interpreting(machine, schedule, done + rank))
             if progress:
                 progress((done + rank + 1) / launches)
-        gathered = [mailbox.collect(rank, **_options(backend, schedule)) for rank in consumers]
+        gathered = [mailbox.collect(rank) for rank in consumers]  # in order: no thread of it waits for another
         latents.append(_array(gathered[0][0].float()))
         logits.append(_array(gathered[0][1]))
         equal = equal and all(_same(gathered[0], other) for other in gathered)
@@ -124,8 +112,8 @@ def verify_front(
         steps=STEPS,
         ranks=front.ranks,
         transport=transport,
-        backend=backend,
-        schedule=schedule if backend == "interpreter" else "hardware",
+        backend=machine,
+        schedule=schedule if machine == "interpreter" else "hardware",
         seconds=time.perf_counter() - start,
         execution_seconds=end - begin,
         kernel=tactic.kernel,
@@ -138,13 +126,15 @@ def verify_front(
     )
 
 
-def _prepare(front: FrontProblem, tactic: WsGemmTactic, transport: str, weight) -> tuple[Mailbox, list[PreparedWsGemm]]:
+def _prepare(
+    front: FrontProblem, tactic: WsGemmTactic, transport: str, weight: Any
+) -> tuple[Mailbox, list[PreparedWsGemm]]:
     """A mailbox and every rank's publisher, for the unsharded `weight` `[experts + latent, K]`."""
     router, down = weight[: front.experts] if front.experts else None, weight[front.experts :]
     if transport == "multicast":
         mailbox = Mailbox.multicast(front, capacity=front.m)
     else:
-        make = {"local": Mailbox.local, "peers": Mailbox.peers}[transport]
+        make = Mailbox.local if transport == "local" else Mailbox.peers
         mailbox = make(front, device=weight.device, capacity=front.m)
     prepared = [
         PreparedWsGemm(PreparedWsGemm.pack(router, down, front, rank), front, {front.m: tactic}, mailbox)
@@ -153,26 +143,14 @@ def _prepare(front: FrontProblem, tactic: WsGemmTactic, transport: str, weight) 
     return mailbox, prepared
 
 
-def _options(backend: str, schedule: str, publication: int | None = None) -> dict:
-    """Options of one launch in the interpreter: a seed of its own, and for the first publication a look for races."""
-    if backend == "cuda":
-        return {}
-    if publication is None:
-        return {"schedule": "in_order"}  # no thread of the consumer waits for another
-    from .. import interpreter
-
-    order = interpreter.adversarial(publication) if schedule == "adversarial" else schedule
-    return {"schedule": order, "preceding": ("x",), "races": [0] if publication == 0 else False}
-
-
-def _tensor(bits: np.ndarray, device: str):
+def _tensor(bits: np.ndarray, device: str) -> Any:
     """A BF16 tensor from its bits, in memory that PyTorch aligns."""
     import torch
 
     return torch.from_numpy(bits.view(np.int16)).view(torch.bfloat16).to(device, copy=True)
 
 
-def _array(tensor) -> np.ndarray:
+def _array(tensor: Any) -> np.ndarray:
     return tensor.cpu().numpy().astype(np.float64)
 
 

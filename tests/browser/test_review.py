@@ -5,7 +5,7 @@ import json
 import re
 from pathlib import Path
 
-from tests.figures.test_export import pdf_streams
+from tests.support.drawings import pdf_streams
 
 
 def test_a_pack_is_chosen_exported_and_opened(notebook):

@@ -9,6 +9,7 @@ import statistics
 import sys
 import time
 from collections.abc import Iterator
+from operator import attrgetter
 
 from skinny_gemm import explore
 from skinny_gemm.explore.tactic import SHOWN
@@ -84,19 +85,19 @@ def others() -> Iterator[tuple]:
     """The controls of the other explorers that draw and run nothing."""
     drawn = {
         "SwizzleExplorer": ("operand", "swizzled", "k_tile", "warp", "phase", "lane", "bank"),
-        "PipelineExplorer": ("view", "time"),
+        "PipelineExplorer": ("view", "cursor.slider"),
         "WeightStationaryExplorer": ("lane", "block", "cta", "warp", "k", "rt", "kq", "ks", "staged"),
         "ExposureExplorer": ("warp",),
         "GatherExplorer": ("block",),
-        "SettleExplorer": ("view", "cta", "time"),
+        "SettleExplorer": ("view", "cta", "cursor.slider"),
         "PitchExplorer": ("k", "ks"),
-        "MailboxExplorer": ("event", "box", "token", "fragment"),
+        "MailboxExplorer": ("cursor.slider", "box", "token", "fragment"),
         "RunExplorer": ("m", "projection", "kernel"),
     }
     for kind, names in drawn.items():
         it = getattr(explore, kind)()
         for name in names:
-            control = getattr(it, name)
+            control = attrgetter(name)(it)
             before = control.value
             yield f"{kind}: {name}", control
             if before in options(control):

@@ -12,8 +12,8 @@ from skinny_gemm.explore import (
     SettleExplorer,
     WeightStationaryExplorer,
     broken_settle,
-    cluster,
-    told,
+    show_verdicts,
+    traced,
     without_barriers,
 )
 from skinny_gemm.problem import GemmProblem
@@ -71,7 +71,7 @@ def test_it_says_that_it_compiles_and_forgets_the_run_before(monkeypatch):
         seen.append(explorer.busy.value)
         raise ValueError("no compiler today")
 
-    monkeypatch.setattr(cluster, "traced", failing)
+    monkeypatch.setattr(traced, "traced", failing)
     explorer.ks.value = 4
     assert seen == ["compiling and running 1,2,4,2,0,2 ..."] and explorer.busy.value == ""
     assert "no compiler today" in text(explorer.trouble) and explorer.picture.value == ""
@@ -98,13 +98,15 @@ def test_the_gather_follows_its_sliders(tmp_path):
 def test_the_settle_pipeline_steps_forth_and_back(tmp_path):
     explorer = SettleExplorer()
     for _ in range(4):
-        explorer.forward.click()
-    assert explorer.time.value in set(explorer.spans.start) and f"at time {explorer.time.value}" in text(explorer.doing)
-    explorer.time.value = int(explorer.spans.start[explorer.spans.what == "settle"].min())
+        explorer.cursor.forward.click()
+    assert explorer.cursor.value in set(explorer.spans.start) and f"at time {explorer.cursor.value}" in text(
+        explorer.doing
+    )
+    explorer.cursor.value = int(explorer.spans.start[explorer.spans.what == "settle"].min())
     assert "adds, turns round and publishes block 0 of group 0" in text(explorer.doing)
-    before = explorer.time.value
-    explorer.back.click()
-    assert explorer.time.value < before
+    before = explorer.cursor.value
+    explorer.cursor.back.click()
+    assert explorer.cursor.value < before
     explorer.cta.value = 1
     assert ">CTA 1, warp 0" in explorer.timeline.value
     explorer.view.value = "owners and pushes"
@@ -157,7 +159,7 @@ def test_the_interpreter_misses_each_cluster_barrier():
     assert "RaceError" in said["barrier 1 relaxed"][1] and "nothing orders the two" in said["barrier 1 relaxed"][1]
     assert said["barrier 1 relaxed"][2] == "the same bits"
     assert "has not started" in said["without barrier 1"][2] and "has exited" in said["without barrier 2"][2]
-    page = told(table).data
+    page = show_verdicts(table).data
     assert page.count("as compiled") == 1 and "has exited" in page
 
 

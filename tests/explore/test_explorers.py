@@ -2,11 +2,15 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 
 from skinny_gemm import explore
 from skinny_gemm.explore import PipelineExplorer, RunExplorer, SwizzleExplorer
+from skinny_gemm.problem import GemmProblem
+from skinny_gemm.runtime import compile_kernel, trials
+from skinny_gemm.tactics import WarpSplitKTactic
 
 
 def text(widget) -> str:
@@ -36,16 +40,16 @@ def test_the_phase_slider_spans_the_phases_there_are(operand, k_tile, phases):
 
 def test_the_pipeline_steps_from_event_to_event_and_back():
     explorer = PipelineExplorer()
-    assert explorer.time.value == 0
+    assert explorer.cursor.value == 0
     for _ in range(3):
-        explorer.forward.click()
-    later = explorer.time.value
+        explorer.cursor.forward.click()
+    later = explorer.cursor.value
     assert later in set(explorer.spans.start) and f"at time {later}" in text(explorer.doing)
     for _ in range(3):
-        explorer.back.click()
-    assert explorer.time.value == 0
-    explorer.back.click()
-    assert explorer.time.value == 0 and explorer.trouble.value == ""
+        explorer.cursor.back.click()
+    assert explorer.cursor.value == 0
+    explorer.cursor.back.click()
+    assert explorer.cursor.value == 0 and explorer.trouble.value == ""
 
 
 def test_the_pipeline_follows_its_sliders_and_says_what_cannot_be(tmp_path):
@@ -53,7 +57,7 @@ def test_the_pipeline_follows_its_sliders_and_says_what_cannot_be(tmp_path):
     explorer.stages.min = 1  # the slider itself offers nothing that cannot be
     explorer.stages.value = 1
     assert "stages is 1, but must be 2 to 8" in text(explorer.trouble)
-    assert explorer.picture.value == explorer.doing.value == "", "another run would pass for this one"
+    assert explorer.timeline.value == explorer.doing.value == "", "another run would pass for this one"
     with pytest.raises(ValueError, match="stages is 1"):
         explorer.export(tmp_path)
     explorer.export_button.click()
@@ -105,7 +109,7 @@ def test_run_compiles_runs_and_checks(runner, tmp_path):
     assert runner.trouble.value == ""
     said = text(runner.facts)
     assert "the same bits" in said and "0 B spilled" in said and "sm_90a" in said
-    run = runner.outcome[2]
+    run = runner.outcome.run
     assert 1e-3 < run.relative_error(*run.results) < 4e-3
     (histogram,) = runner.histograms.children
     assert "HMMA" in text(runner.sass) and "error of 256 outputs" in histogram.value
@@ -121,7 +125,7 @@ def test_a_front_shows_the_errors_of_both_results(runner, tmp_path):
     assert all(f">{name} " in runner.smem.value for name in ("stages", "x", "receive", "red", "owner barriers"))
     runner.run_button.click()
     assert runner.trouble.value == ""
-    run = runner.outcome[2]
+    run = runner.outcome.run
     latent, logits = run.results
     assert 1e-3 < run.relative_error(latent) < 4e-3 and 0 < run.relative_error(logits) < 1e-5
     assert f"{run.relative_error(logits):.2e} of logits" in text(runner.facts) and "clusters of 4" in text(runner.facts)
@@ -154,34 +158,30 @@ def test_a_run_that_is_not_of_these_controls_is_marked(runner):
 
 
 def test_wrong_bits_are_called_different(runner, monkeypatch):
-    from skinny_gemm.explore import run as module
+    real = trials.trial
 
-    real = module.running.run
-
-    def flaky(tactic, problem, arch, backend, schedule="in_order", **more):
-        result = real(tactic, problem, arch, backend, schedule, **more)
+    def flaky(*arguments, schedule="in_order", **more):
+        result = real(*arguments, schedule=schedule, **more)
         if schedule != "in_order":
             result.out[0, 0] ^= 1
         return result
 
-    monkeypatch.setattr(module.running, "run", flaky)
+    monkeypatch.setattr(trials, "trial", flaky)
     runner.run()
     assert "DIFFERENT bits" in text(runner.facts)
 
 
 def test_only_k_tile_changes_the_order_of_summation():
     """What notebook 07 says in its third answer."""
-    from dataclasses import replace
-
-    from skinny_gemm.explore import running
-    from skinny_gemm.problem import GemmProblem
-    from skinny_gemm.tactics import WarpSplitKTactic
-
     problem, base = GemmProblem(32, 1024, 1024), WarpSplitKTactic(16, 32, 256, 2, 1)
-    bits = running.run(base, problem, "sm_90a").out
+
+    def output(tactic):
+        return trials.trial(compile_kernel(tactic, problem, "sm_90a"), tactic, problem).out
+
+    bits = output(base)
     for change in (dict(output_tile=32), dict(token_tile=8), dict(stages=4), dict(b_loader_warps=2)):
-        assert (running.run(replace(base, **change), problem, "sm_90a").out == bits).all(), change
-    different = running.run(replace(base, k_tile=128), problem, "sm_90a").out != bits
+        assert (output(replace(base, **change)) == bits).all(), change
+    different = output(replace(base, k_tile=128)) != bits
     assert 0 < different.sum() < 0.01 * bits.size
 
 
@@ -191,13 +191,13 @@ def test_the_environment_report_is_a_table():
         assert name in report
 
 
-def test_compare_counts_every_output():
+def test_the_comparison_counts_every_output():
     import torch
 
     import skinny_gemm
 
     x, weight = torch.randn(3, 256).bfloat16(), torch.randn(32, 256).bfloat16()
-    figure, data, facts = explore.compare(skinny_gemm.matmul(x, weight), x, weight)
+    figure, data, facts = explore.compare_with_fp64(skinny_gemm.matmul(x, weight), x, weight)
     assert data["count"].sum() == 96 and (facts["m"], facts["n"], facts["k"]) == (3, 32, 256)
     assert facts["source"] == "interpreter"
 

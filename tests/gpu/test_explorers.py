@@ -13,10 +13,10 @@ def test_run_live(gpu):
     explorer = RunExplorer()
     assert explorer.backend.value == "cuda"
     explorer.run()
-    run = explorer.outcome[2]
+    run = explorer.outcome.run
     assert run.backend == "cuda" and run.relative_error(*run.results) < 4e-3
     assert "the same bits" in explorer.facts.value
-    assert explorer.outcome[3]["source"] == "live" and explorer.outcome[3]["device"]
+    assert explorer.outcome.source["source"] == "live" and explorer.outcome.source["device"]
 
 
 def test_measure_live(gpu):

@@ -8,7 +8,9 @@ from skinny_gemm import PreparedWarpSplitK, WarpSplitKTactic, interpreter, matmu
 from skinny_gemm.catalogue import shapes
 from skinny_gemm.interpreter.trace import Trace, shared_accesses
 from skinny_gemm.problem import GemmProblem
-from skinny_gemm.runtime import bind, compile_kernel, gemm, launch
+from skinny_gemm.runtime import bind, compile_kernel, launch
+from skinny_gemm.runtime import prepared as prepared_module
+from skinny_gemm.runtime.tensors import device_of
 from skinny_gemm.runtime.verify import random_operands, verify
 
 TOLERANCE = 4e-3
@@ -73,7 +75,7 @@ def test_run_is_captured_in_a_graph_and_never_compiles(gpu, normal, monkeypatch)
     weight = normal(2112, 7168)
     tactics = {m: WarpSplitKTactic.default(GemmProblem(m, 2112, 7168), gpu) for m in (1, 8)}
     prepared = PreparedWarpSplitK(weight, tactics)
-    monkeypatch.setattr(gemm, "compile_kernel", lambda *_: pytest.fail("run must not compile"))
+    monkeypatch.setattr(prepared_module, "compile_kernel", lambda *_: pytest.fail("run must not compile"))
     x = {m: normal(m, 7168) for m in tactics}
     out = {m: torch.full((m, 2112), float("nan"), dtype=torch.bfloat16, device="cuda") for m in tactics}
     graph = torch.cuda.CUDAGraph()
@@ -94,7 +96,7 @@ def test_a_pdl_chain_of_dependent_layers_gives_what_separate_launches_give(norma
     n = k = 2048
     weight = normal(n, k) / k**0.5
     tactic = WarpSplitKTactic(16, 8, 256, 4, 2)
-    compiled = compile_kernel(tactic, GemmProblem(1, n, k), runtime.gemm._device_of(weight).arch)
+    compiled = compile_kernel(tactic, GemmProblem(1, n, k), device_of(weight).arch)
     runtime.load(compiled)
     start = normal(8, k)
     ring = [start.clone(), torch.empty_like(start)]

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from skinny_gemm import device, interpreter
-from skinny_gemm.artifact import LaunchArguments
 from skinny_gemm.problem import GemmProblem
-from skinny_gemm.runtime import compile_kernel
+from skinny_gemm.runtime import bind, compile_kernel
 from skinny_gemm.runtime.bfloat16 import from_bits, to_bits
 from skinny_gemm.runtime.verify import random_operands, reference, relative_error
 from skinny_gemm.tactics.base import BF16_TOLERANCE
@@ -43,9 +42,7 @@ def run():
         x, weight = random_operands(problem, seed)
         added = to_bits(np.random.default_rng(seed).normal(size=n)) if bias else None
         out = np.full((m + 1, n), GUARD, np.uint16)
-        named = {"x": x, "weight": weight, "out": out, "bias": added, "m": m}
-        values = tuple(named[parameter.name] for parameter in compiled.parameters)
-        result = interpreter.run(compiled, LaunchArguments(tactic.grid(problem), values), schedule)
+        result = interpreter.run(compiled, bind(compiled, tactic, x, weight, out, bias=added), schedule)
         assert (out[m] == GUARD).all(), "a row at or past M was written"
         expected = reference(x, weight) + (from_bits(added) if bias else 0)
         return Case(out[:m], expected, result)

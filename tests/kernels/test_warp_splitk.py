@@ -14,7 +14,8 @@ import pytest
 from skinny_gemm import device, interpreter
 from skinny_gemm.kernels import ptx
 from skinny_gemm.problem import GemmProblem
-from skinny_gemm.runtime import ARCHITECTURES, compile_jit, compile_kernel, sass
+from skinny_gemm.runtime import ARCHITECTURES, bind, compile_jit, compile_kernel, sass
+from skinny_gemm.runtime.bfloat16 import from_bits, to_bits
 from skinny_gemm.tactics import WarpSplitKTactic
 from tests.support.covering import combinations, cover
 
@@ -60,13 +61,8 @@ def test_the_partials_are_added_in_warp_order(run):
     x, weight = np.zeros((1, 128), np.float32), np.zeros((16, 128), np.float32)
     x[0, [0, 32, 64, 96]] = 1
     weight[:, [0, 32, 64, 96]] = 2.0**24, 1, -(2.0**24), 1
-    from skinny_gemm.artifact import LaunchArguments
-    from skinny_gemm.runtime.bfloat16 import from_bits, to_bits
-
     out = np.zeros((1, 16), np.uint16)
-    named = {"x": to_bits(x), "weight": to_bits(weight), "out": out, "bias": None, "m": 1}
-    values = tuple(named[parameter.name] for parameter in compiled.parameters)
-    interpreter.run(compiled, LaunchArguments((1, 1, 1), values))
+    interpreter.run(compiled, bind(compiled, tactic, to_bits(x), to_bits(weight), out))
     assert (from_bits(out) == 1).all()
 
 

@@ -1,9 +1,10 @@
-"""Every notebook is committed in canonical form, byte for byte, and the form holds what it promises."""
+"""Every notebook is committed in canonical form, byte for byte, and becomes a script; the form holds its promises."""
 
 import json
 
 import nbformat
 import pytest
+from nbconvert import ScriptExporter
 
 from tests.notebooks.canonical import METADATA, canonical, notebooks
 
@@ -13,6 +14,16 @@ def test_the_notebook_is_canonical(path):
     notebook = json.loads(path.read_bytes())
     nbformat.validate(notebook)
     assert path.read_bytes() == canonical(notebook).encode(), "run: python tests/notebooks/canonical.py --fix"
+
+
+@pytest.mark.parametrize("path", notebooks(), ids=lambda path: path.stem)
+def test_a_script_of_the_notebook_is_python(path):
+    """What `nbconvert --to script` writes; it would be a .txt of the code alone without the language's exporter."""
+    script, resources = ScriptExporter().from_notebook_node(nbformat.read(path, as_version=4))
+    assert resources["output_extension"] == ".py"
+    compile(script, f"{path.stem}.py", "exec")
+    cells = [cell for cell in json.loads(path.read_bytes())["cells"] if cell["cell_type"] == "code"]
+    assert cells and all("".join(cell["source"]) in script for cell in cells)
 
 
 def executed_notebook() -> dict:

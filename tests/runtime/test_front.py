@@ -1,15 +1,11 @@
-"""The MoE front end to end: the real kernels publish and collect, in the interpreter.
+"""The publisher of the MoE front, in the interpreter: what it publishes, and what it refuses.
 
-- virtual ranks give the unsharded product, over every transport, at TP8 and TP16, in both buffers;
 - whatever FP32 sums come out, the published words are those sums, or their BF16, and never the sentinel: exact -0.0,
   values that round to -0.0, subnormals, infinities and NaN; without the sanitising the consumer would wait for ever;
 - padding rows are published nowhere;
 - everything out of place is refused in one sentence, and nothing compiles while it runs.
 """
 
-import copy
-import dataclasses
-import json
 import re
 from dataclasses import replace
 
@@ -20,33 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skinny_gemm import FrontProblem, Mailbox, MissingPublisher, PreparedWsGemm, WsGemmTactic
-from skinny_gemm.__main__ import main
 from skinny_gemm.layouts import mailbox as layout
-from skinny_gemm.problem import KIMI_K3, GemmProblem
 from skinny_gemm.runtime import compile_kernel
-from skinny_gemm.runtime import front as module
-from skinny_gemm.runtime import verify_front as verifying
+from skinny_gemm.runtime import prepared as prepared_module
 from skinny_gemm.runtime.bfloat16 import from_bits, to_bits
-from skinny_gemm.runtime.verify import verify
-from skinny_gemm.runtime.verify_front import verify_front
-
-FRONT = FrontProblem.sharded(1, k=64, latent=32, experts=16, ranks=2)  #: valid 8 of split 16: half of it is padding
-TACTICS = {
-    "single pass": WsGemmTactic(1, 2, 1, 0, 0, 1),
-    "staged": WsGemmTactic(1, 2, 1, 1, 0, 2),
-    "gather": WsGemmTactic(2, 1, 2, 0, 0, 1),
-    "token groups": WsGemmTactic(2, 1, 2, 0, 8, 1),
-}
-TRANSPORTS = {"local": Mailbox.local, "peers": Mailbox.peers, "multicast": Mailbox.multicast}
-M = 3
-
-
-def bits(tensor):
-    return tensor.view(torch.int16).numpy().view(np.uint16)
-
-
-def bf16(*shape):
-    return torch.randn(shape).bfloat16()
+from tests.support.fronts import FRONT, TACTICS, M, bf16, bits
 
 
 def from_words(words):
@@ -64,62 +38,15 @@ FLUSHED = (  # a comparison of floats that flushes subnormals, written in intege
 
 def edited(prepared, *edits):
     """The same publishers with another PTX; every edit must change it."""
-    copies = []
-    for publisher in prepared:
-        compiled = publisher._compiled[M]
+
+    def edit(compiled):
         for pattern, replacement in edits:
             ptx = re.sub(pattern, replacement, compiled.ptx)
             assert ptx != compiled.ptx, f"{pattern} is not in the PTX"
-            compiled = dataclasses.replace(compiled, ptx=ptx)
-        copies.append(copy.copy(publisher))
-        copies[-1]._compiled = {M: compiled}
-    return copies
+            compiled = replace(compiled, ptx=ptx)
+        return compiled
 
-
-class TestWholeProduct:
-    @pytest.mark.parametrize("schedule", ["in_order", "adversarial"])
-    @pytest.mark.parametrize("transport", TRANSPORTS)
-    @pytest.mark.parametrize("tactic", TACTICS)
-    def test_virtual_ranks_give_the_unsharded_product(self, tactic, transport, schedule):
-        result = verify_front(replace(FRONT, m=M), TACTICS[tactic], "interpreter", schedule, transport, seed=1)
-        assert result.passed and result.latent_error < 4e-3 and result.logits_error < 1e-5
-        assert result.consumers_equal and result.steps == 2
-
-    @pytest.mark.parametrize(
-        ("ranks", "m", "tactic"),
-        [
-            (8, 9, WsGemmTactic(2, 2, 2, 3, 8, 0)),
-            (8, 17, WsGemmTactic(2, 1, 4, 0, 16, 2)),
-            (16, 1, WsGemmTactic(1, 4, 2, 2, 0, 0)),
-            (16, 16, WsGemmTactic(2, 2, 4, 1, 8, 1)),
-        ],
-    )
-    def test_small_fronts_of_8_and_16_ranks(self, ranks, m, tactic):
-        front = FrontProblem.sharded(m, k=512, latent=16 * ranks, experts=12 * ranks, ranks=ranks)
-        assert front.valid < front.split
-        assert verify_front(front, tactic, "interpreter", seed=ranks).passed
-
-    def test_kimi_k3_at_tp16(self):
-        front = FrontProblem.sharded(9, ranks=16, **KIMI_K3)
-        assert (front.n, front.valid, front.split) == (288, 56, 64)
-        assert verify_front(front, WsGemmTactic(3, 2, 16, 7, 16, 2), "interpreter", seed=0).passed
-
-    def test_a_front_without_experts_is_a_sharded_gemm(self):
-        front = FrontProblem.sharded(M, k=64, latent=64, experts=0, ranks=4)
-        result = verify_front(front, WsGemmTactic(1, 2, 1, 0, 0, 1), "interpreter", seed=0)
-        assert result.passed and result.logits_error == 0
-
-    def test_a_rank_with_anothers_weight_is_noticed(self, monkeypatch):
-        monkeypatch.setattr(module.PreparedWsGemm, "pack", _packs_rank_0)
-        assert not verify_front(replace(FRONT, m=M), TACTICS["gather"], "interpreter", seed=0).passed
-
-
-_pack = PreparedWsGemm.pack
-
-
-@staticmethod
-def _packs_rank_0(router, down, front, rank):
-    return _pack(router, down, front, 0)
+    return [publisher.edited(edit) for publisher in prepared]
 
 
 #: BF16 bits of a weight: zeros, subnormals, the smallest and largest, 2^-70, 1, infinities, NaN, and any other.
@@ -337,56 +264,29 @@ class TestRefusals:
 def test_run_never_compiles(monkeypatch):
     mailbox = Mailbox.local(FRONT, capacity=M)
     prepared = PreparedWsGemm(bf16(FRONT.n, FRONT.k), FRONT, {M: TACTICS["gather"]}, mailbox)
-    monkeypatch.setattr(module, "compile_kernel", lambda *_, **__: pytest.fail("run compiled"))
+    monkeypatch.setattr(prepared_module, "compile_kernel", lambda *_, **__: pytest.fail("run compiled"))
     prepared.run(bf16(M, FRONT.k), 0)
 
 
 def test_a_local_mailbox_takes_the_binary_without_options():
     """`verify` compiles that one: a second, equal one would cost seconds."""
     prepared = PreparedWsGemm(bf16(FRONT.n, FRONT.k), FRONT, {M: TACTICS["gather"]}, Mailbox.local(FRONT, capacity=M))
-    assert prepared._compiled[M] is compile_kernel(TACTICS["gather"], replace(FRONT, m=M))
+    assert prepared.compiled[M] is compile_kernel(TACTICS["gather"], replace(FRONT, m=M))
 
 
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
         (dict(transport="bogus"), "transport is 'bogus', but must be one of local, peers, multicast"),
-        (dict(transport="peers", peers=0), "peers is 0, but must be a positive integer"),
-        (dict(transport="peers", peers=-1), "peers is -1, but must be a positive integer"),
-        (dict(transport="peers", peers=True), "peers is True, but must be a positive integer"),
+        (dict(transport="peers", peers=0), "peers is 0, but must be an integer of at least 1"),
+        (dict(transport="peers", peers=-1), "peers is -1, but must be an integer of at least 1"),
+        (dict(transport="peers", peers=True), "peers is True, but must be an integer of at least 1"),
     ],
 )
 def test_a_kernel_that_publishes_nowhere_is_not_compiled(options, sentence):
     with pytest.raises(ValueError) as raised:
         compile_kernel(TACTICS["gather"], replace(FRONT, m=M), **options)
     assert str(raised.value) == sentence
-
-
-SMALL_TACTIC = TACTICS["single pass"]
-
-
-@pytest.mark.parametrize(
-    ("check", "sentence"),
-    [
-        (lambda: verify_front(None), "front is None, but must be a FrontProblem"),
-        (lambda: verify_front(GemmProblem(3, 32, 64)), r"front is GemmProblem\(.*, but must be a FrontProblem"),
-        (lambda: verify_front(FRONT, "1,2,1,0,0,1"), "tactic is '1,2,1,0,0,1', but must be a WsGemmTactic or None"),
-        (lambda: verify_front(FRONT, seed="1"), "seed is '1', but must be an integer of at least 0"),
-        (lambda: verify_front(FRONT, seed=-1), "seed is -1, but must be an integer of at least 0"),
-        (lambda: verify(SMALL_TACTIC, FRONT, seed=2.5), "seed is 2.5, but must be an integer of at least 0"),
-        (lambda: verify(SMALL_TACTIC, FRONT, seeds="2"), "seeds is '2', but must be an integer of at least 1"),
-        (lambda: verify(SMALL_TACTIC, FRONT, seeds=1.5), "seeds is 1.5, but must be an integer of at least 1"),
-    ],
-)
-def test_what_cannot_be_verified_is_refused_in_a_sentence(check, sentence):
-    with pytest.raises(ValueError, match=f"^{sentence}$"):
-        check()
-
-
-def test_too_many_peers_are_refused_before_any_data_is_made(monkeypatch):
-    monkeypatch.setattr(verifying, "random_operands", lambda *_: pytest.fail("data was made"))
-    with pytest.raises(ValueError, match="front has 32 ranks, but peers are at most 16"):
-        verify_front(FrontProblem.sharded(4, ranks=32, **KIMI_K3), transport="peers")
 
 
 def test_pack_takes_every_row_once():
@@ -402,58 +302,3 @@ def test_a_missing_rank_is_named():
     PreparedWsGemm(bf16(FRONT.n, FRONT.k), FRONT, {M: TACTICS["gather"]}, mailbox).run(bf16(M, FRONT.k), 1)
     with pytest.raises(MissingPublisher, match="^rank 0 did not publish .* of token 0 .* in step 0 within 1 s$"):
         mailbox.collect(1)
-
-
-SMALL = "verify front --ranks 2 --m 3 --k 64 --latent 32 --experts 16 --backend interpreter"
-
-
-class TestCommandLine:
-    def test_of_kimi_k3_over_eight_ranks(self, capsys):
-        status = main("verify front --ranks 8 --m 4 --backend interpreter --seed 0 --json".split())
-        report = json.loads(capsys.readouterr().out)
-        assert (
-            status == 0
-            and report["passed"]
-            and (report["ranks"], report["latent"], report["experts"]) == (8, 3584, 896)
-        )
-        assert 0 < report["latent_error"] < 4e-3 and 0 < report["logits_error"] < 1e-5
-
-    @pytest.mark.parametrize("more", ["", "--transport peers", "--transport multicast --schedule adversarial"])
-    def test_of_a_small_front_in_words(self, capsys, more):
-        assert main(f"{SMALL} {more} --tactic 2,1,2,0,8,1".split()) == 0
-        words = capsys.readouterr().out
-        assert words.startswith(
-            "passed: front of 2 ranks (32 latent, 16 experts, K = 64) at M = 3, ws-gemm 2,1,2,0,8,1"
-        )
-
-    def test_a_publisher_that_does_not_come_is_status_1(self, capsys, monkeypatch):
-        monkeypatch.setattr(module, "execute", lambda *_, **__: None)
-        assert main(SMALL.split()) == 1
-        assert re.match(r"FAILED: front of 2 ranks: rank \d did not publish ", capsys.readouterr().out)
-
-    def test_a_wrong_result_is_status_1(self, capsys, monkeypatch):
-        monkeypatch.setattr(module.PreparedWsGemm, "pack", _packs_rank_0)
-        assert main(f"{SMALL} --json".split()) == 1
-        assert json.loads(capsys.readouterr().out)["passed"] is False
-
-    @pytest.mark.parametrize(
-        ("line", "words"),
-        [
-            ("verify front --ranks 3 --m 4", "ranks is 3; it must divide latent 3584 and experts 896"),
-            ("verify front --m 4 --n 560", "do not belong to front"),
-            ("verify front --m 4 --seeds 2", "do not belong to front"),
-            ("verify front --m 4 --transport mail", "transport is 'mail', but must be one of local, peers, multicast"),
-            ("verify front --m 4 --backend tpu", "backend is 'tpu'"),
-            ("verify front --m 4 --schedule late", "schedule is 'late'"),
-            ("verify front --m 4 --seed -1", "seed is -1"),
-            ("verify front --m 65 --backend interpreter", "M is 65, but this kernel takes 1 to 64 tokens"),
-            ("verify front --m 4 --tactic 1,2,3", "tactic '1,2,3' is not 6"),
-            ("verify front --m 4 --tactic 1,1,1,0,0,0 --backend interpreter", "registers per thread needed"),
-            ("verify warp-splitk --m 4 --n 64 --k 512 --ranks 2", "--ranks belongs to front, not to warp-splitk"),
-            ("verify warp-splitk --m 4 --k 512", "Missing option '--n'"),
-        ],
-    )
-    def test_bad_input_is_one_line_and_status_2(self, capsys, line, words):
-        status = main(line.split())
-        out, err = capsys.readouterr()
-        assert (status, out) == (2, "") and err.startswith("error: ") and words in err and err.count("\n") == 1

@@ -1,0 +1,49 @@
+"""What the runtime asks of its callers' torch tensors, each refusal in one sentence."""
+
+from typing import Any
+
+from .. import device as devices
+
+
+def device_of(tensor: Any) -> devices.Device:
+    """The GPU whose limits apply: the tensor's own, or the reference for CPU tensors, which the interpreter serves."""
+    if not tensor.is_cuda:
+        return devices.reference()
+    gpu = devices.current()
+    if gpu is None:
+        raise ValueError("the tensors are on a GPU that the CUDA driver API does not show")
+    return gpu
+
+
+def check_tensor(name: str, tensor: Any, shape: tuple[int | str, ...], alignment: int, like: Any = None) -> None:
+    """ValueError unless `tensor` is BF16, packed row-major, aligned, of `shape` (strings: any size), beside `like`."""
+    import torch
+
+    wanted = f"[{', '.join(map(str, shape))}]"
+    if not isinstance(tensor, torch.Tensor):
+        raise ValueError(f"{name} is a {type(tensor).__name__}, but must be a BF16 torch tensor {wanted}")
+    if tensor.ndim != len(shape):
+        raise ValueError(f"{name} has {tensor.ndim} dimensions {tuple(tensor.shape)}, but must be {wanted}")
+    if tensor.dtype != torch.bfloat16:
+        raise ValueError(f"{name} is {tensor.dtype}, but must be torch.bfloat16")
+    if tensor.numel() == 0:
+        raise ValueError(f"{name} has shape {tuple(tensor.shape)}, but must not be empty")
+    if any(isinstance(want, int) and want != got for want, got in zip(shape, tensor.shape, strict=True)):
+        raise ValueError(f"{name} has shape {tuple(tensor.shape)}, but must be {wanted}")
+    if tensor.device.type not in ("cuda", "cpu"):
+        raise ValueError(f"{name} is on {tensor.device}, but must be on a CUDA device or the CPU")
+    if like is not None and tensor.device != like.device:
+        raise ValueError(f"{name} is on {tensor.device}, but must be on {like.device} with weight")
+    if tensor.layout != torch.strided or tensor.is_neg():
+        kind = "a lazily negated view" if tensor.is_neg() else tensor.layout
+        raise ValueError(f"{name} is {kind}, but must be packed row-major")
+    if not tensor.is_contiguous():
+        raise ValueError(f"{name} has strides {tensor.stride()}, but must be packed row-major (call .contiguous())")
+    if tensor.data_ptr() % alignment:
+        raise ValueError(f"{name} starts at {tensor.data_ptr():#x}, but must be {alignment}-byte aligned")
+
+
+def overlap(a: Any, b: Any) -> bool:
+    """Whether two packed tensors share memory."""
+    a_start, b_start = a.data_ptr(), b.data_ptr()
+    return a_start < b_start + b.numel() * b.element_size() and b_start < a_start + a.numel() * a.element_size()
