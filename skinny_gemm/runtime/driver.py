@@ -2,6 +2,8 @@
 
 import ctypes
 import functools
+from math import prod
+from typing import Any
 
 from ..artifact import CompiledKernel, LaunchArguments
 
@@ -9,7 +11,7 @@ PORTABLE_CLUSTER = 8  #: CTAs; larger clusters need a kernel attribute, and not 
 _PARAMETER_TYPES = {"pointer": ctypes.c_void_p, "i32": ctypes.c_int32, "i64": ctypes.c_int64}
 
 
-def check(result: tuple):
+def check(result: tuple) -> Any:
     """The values of a driver call's result; RuntimeError names the CUDA error otherwise."""
     from cuda.bindings import driver
 
@@ -36,15 +38,14 @@ def _function(cubin: bytes, entry: str, smem_bytes: int, block: tuple, cluster: 
     function = check(driver.cuModuleGetFunction(check(driver.cuModuleLoadData(cubin)), entry.encode()))
     attribute = driver.CUfunction_attribute
     check(driver.cuFuncSetAttribute(function, attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, smem_bytes))
-    x, y, z = cluster
-    size = x * y * z
+    size = prod(cluster)
     if size > PORTABLE_CLUSTER:
         check(driver.cuFuncSetAttribute(function, attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1))
     if size > 1 and not _resident_clusters(function, block, size, smem_bytes):
         fits = next((s for s in range(size - 1, 1, -1) if _resident_clusters(function, block, s, smem_bytes)), 1)
         raise ValueError(
             f"the kernel needs clusters of {size} CTAs, but this device allows clusters up to {fits} "
-            f"of CTAs with {smem_bytes:,} B of shared memory and {block[0] * block[1] * block[2]} threads"
+            f"of CTAs with {smem_bytes:,} B of shared memory and {prod(block)} threads"
         )
     return function
 
@@ -80,7 +81,7 @@ def _cluster_attribute(cluster: tuple):
     return attribute
 
 
-def load(compiled: CompiledKernel, ordinal: int = 0):
+def load(compiled: CompiledKernel, ordinal: int = 0) -> Any:
     """Loads `compiled` on CUDA device `ordinal`, so that a later `launch` only enqueues; returns the function.
 
     ValueError, saying how large they may be, if the device cannot run clusters of its size.
@@ -89,7 +90,11 @@ def load(compiled: CompiledKernel, ordinal: int = 0):
 
 
 def launch(
-    compiled: CompiledKernel, arguments: LaunchArguments, stream=None, pdl: bool | None = None, ordinal: int = 0
+    compiled: CompiledKernel,
+    arguments: LaunchArguments,
+    stream: Any = None,
+    pdl: bool | None = None,
+    ordinal: int = 0,
 ) -> None:
     """Enqueues one launch on `stream` (a raw handle, or None for PyTorch's current one) of device `ordinal`.
 
@@ -113,7 +118,7 @@ def launch(
         attributes.append(_cluster_attribute(compiled.cluster))
     config = _configuration(arguments.grid, compiled.block, compiled.smem_bytes, attributes)
     config.hStream = driver.CUstream(int(stream))
-    values = tuple(_value(value) for value in arguments.values)
+    values = tuple(value.data_ptr() if hasattr(value, "data_ptr") else value or 0 for value in arguments.values)
     types = tuple(_PARAMETER_TYPES[parameter.kind] for parameter in compiled.parameters)
     check(driver.cuLaunchKernelEx(config, load(compiled, ordinal), (values, types), 0))
 
@@ -140,9 +145,3 @@ def run_on_host_arrays(compiled: CompiledKernel, arguments: LaunchArguments) -> 
     finally:
         for pointer in copies.values():
             driver.cuMemFree(pointer)  # unchecked: an error above is the one to report
-
-
-def _value(value) -> int:
-    if value is None:
-        return 0
-    return value if isinstance(value, int) else value.data_ptr()

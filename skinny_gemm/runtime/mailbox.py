@@ -83,10 +83,15 @@ class Mailbox:
 
     def __init__(self, front: FrontProblem, transport: str, boxes: Sequence, address: int | None = None):
         """Use `local`, `peers` or `multicast`. `boxes`: the consumers' mailboxes, None where another process has it."""
+        import torch
+
         self.front, self.transport, self.boxes, self.address = front, transport, list(boxes), address
         own = [box for box in self.boxes if box is not None]
         self.capacity = own[0].shape[1]
-        self._status: list[Any] = [None if box is None else _new_status(box, front) for box in self.boxes]
+        words = layout.status_words(self.capacity, front.width)
+        self._status: list[Any] = [
+            None if box is None else box.new_zeros(words, dtype=torch.int32) for box in self.boxes
+        ]
         self._collect = compile_collect(front.latent, front.experts, device_of(own[0]).arch)
         for rank, box in enumerate(self.boxes):
             if box is not None:
@@ -109,7 +114,10 @@ class Mailbox:
         ranks). ValueError for anything else. A rank publishes from the device of its own mailbox.
         """
         front = unshaped(front)
-        check_peers(front)
+        if front.ranks > MAX_PEERS:
+            raise ValueError(
+                f"front has {front.ranks} ranks, but peers are at most {MAX_PEERS}: use a multicast mailbox"
+            )
         if boxes is None:
             boxes = [cls.allocate(front, device, capacity) for _ in range(front.ranks)]
         check_boxes(front, boxes)
@@ -292,20 +300,6 @@ def unshaped(front: FrontProblem) -> FrontProblem:
     if not isinstance(front, FrontProblem):
         raise ValueError(f"front is {front!r}, but must be a FrontProblem")
     return replace(front, m=1)
-
-
-def check_peers(front: FrontProblem) -> None:
-    """ValueError if there are too many ranks for the "peers" transport."""
-    if front.ranks > MAX_PEERS:
-        raise ValueError(f"front has {front.ranks} ranks, but peers are at most {MAX_PEERS}: use a multicast mailbox")
-
-
-def _new_status(box: Any, front: FrontProblem) -> Any:
-    """A consumer's status (`layout.status_words`), on the device of its mailbox: nothing is missing."""
-    import torch
-
-    words = layout.status_words(box.shape[1], front.width)
-    return torch.zeros(words, dtype=torch.int32, device=box.device)
 
 
 def _missing_publisher(front: FrontProblem, missing: np.ndarray, when: str) -> MissingPublisher:

@@ -63,7 +63,8 @@ def load(compiled: CompiledKernel, device: Any) -> None:
 def run(compiled: CompiledKernel, arguments: LaunchArguments, backend: str = "auto", **interpreting: Any) -> Execution:
     """Runs one launch of `compiled` where its arguments lie: CUDA tensors on their GPU, others in the interpreter.
 
-    CUDA tensors: enqueues on PyTorch's current stream of their GPU, waits for nothing, and may be captured in a graph.
+    CUDA tensors: enqueues on PyTorch's current stream of their GPU (the first one's: mailboxes of peers lie elsewhere),
+    waits for nothing, and may be captured in a graph.
     NumPy arrays: with `backend` "cuda" they are copied to the first GPU and what the kernel writes back again.
     `interpreting`: options of `interpreter.run` (schedule, trace, races ...); a GPU ignores them.
     """

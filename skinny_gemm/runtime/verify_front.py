@@ -13,7 +13,7 @@ from ..problem import FrontProblem, GemmProblem
 from ..tactics import WsGemmTactic
 from ..tactics.base import BF16_TOLERANCE, F32_TOLERANCE
 from .front import PreparedWsGemm
-from .mailbox import Mailbox, check_peers
+from .mailbox import Mailbox
 from .trials import random_operands, reference, relative_error
 from .verify import choose_run, interpreting
 
@@ -69,8 +69,6 @@ def verify_front(
         raise ValueError(f"tactic is {tactic!r}, but must be a WsGemmTactic or None")
     check_choice("transport", transport, TRANSPORTS)
     machine, device, seed = choose_run(backend, schedule, seed)
-    if transport == "peers":
-        check_peers(front)
     if machine == "cuda" and transport == "multicast":
         raise ValueError("transport is 'multicast', which is checked in the interpreter only: use local or peers")
     tactic = tactic or WsGemmTactic.default(front, device)
@@ -78,11 +76,15 @@ def verify_front(
 
     start = time.perf_counter()
     home = "cuda" if machine == "cuda" else "cpu"
+    if transport == "multicast":
+        mailbox = Mailbox.multicast(front, capacity=front.m)
+    else:
+        mailbox = (Mailbox.local if transport == "local" else Mailbox.peers)(front, device=home, capacity=front.m)
     x, weight = random_operands(GemmProblem(STEPS * front.m, front.experts + front.latent, front.k), seed)
     with ThreadPoolExecutor(1) as pool:  # NumPy and the compiler each keep a core busy
-        judging = pool.submit(reference, x, weight)
-        mailbox, prepared = _prepare(front, tactic, transport, _tensor(weight, home))
-        expected = judging.result()
+        product = pool.submit(reference, x, weight)
+        prepared = _publishers(front, tactic, mailbox, _tensor(weight, home))
+        expected = product.result()
     x = _tensor(x, home)
     consumers = range(len(mailbox.boxes))
     launches = STEPS * (front.ranks + len(consumers))
@@ -126,21 +128,11 @@ def verify_front(
     )
 
 
-def _prepare(
-    front: FrontProblem, tactic: WsGemmTactic, transport: str, weight: Any
-) -> tuple[Mailbox, list[PreparedWsGemm]]:
-    """A mailbox and every rank's publisher, for the unsharded `weight` `[experts + latent, K]`."""
+def _publishers(front: FrontProblem, tactic: WsGemmTactic, mailbox: Mailbox, weight: Any) -> list[PreparedWsGemm]:
+    """Every rank's publisher, for the unsharded `weight` `[experts + latent, K]`."""
     router, down = weight[: front.experts] if front.experts else None, weight[front.experts :]
-    if transport == "multicast":
-        mailbox = Mailbox.multicast(front, capacity=front.m)
-    else:
-        make = Mailbox.local if transport == "local" else Mailbox.peers
-        mailbox = make(front, device=weight.device, capacity=front.m)
-    prepared = [
-        PreparedWsGemm(PreparedWsGemm.pack(router, down, front, rank), front, {front.m: tactic}, mailbox)
-        for rank in range(front.ranks)
-    ]
-    return mailbox, prepared
+    packed = [PreparedWsGemm.pack(router, down, front, rank) for rank in range(front.ranks)]
+    return [PreparedWsGemm(shard, front, {front.m: tactic}, mailbox) for shard in packed]
 
 
 def _tensor(bits: np.ndarray, device: str) -> Any:

@@ -10,6 +10,7 @@ import pytest
 from skinny_gemm import WarpSplitKTactic, runtime
 from skinny_gemm.problem import GemmProblem
 from skinny_gemm.runtime import cache, compile_kernel
+from tests.support import contention
 
 TACTIC = WarpSplitKTactic(16, 8, 128, 2, 1)
 N, K = 64, 512
@@ -85,13 +86,5 @@ class TestCache:
     def test_concurrent_writers_and_readers_never_see_half_an_entry(self, fresh_cache):
         compiled = compile_kernel(TACTIC, GemmProblem(1, N, K))
         with multiprocessing.get_context("spawn").Pool(2) as pool:
-            assert all(pool.starmap(_store_and_load, [(compiled, 40)] * 2))
+            assert all(pool.starmap(contention.store_and_load, [(compiled, 40)] * 2))
         assert not [path for path in fresh_cache.iterdir() if path.name.startswith(".")]
-
-
-def _store_and_load(compiled, rounds):
-    for _ in range(rounds):
-        cache.store("contended", compiled)
-        if cache.load("contended") != compiled:
-            return False
-    return True
