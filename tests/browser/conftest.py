@@ -62,12 +62,13 @@ class Server(NamedTuple):
 
 @pytest.fixture(scope="session")
 def chromium():
+    """A browser; its windows share a cache, so that JupyterLab's scripts are fetched and compiled once."""
     path = next(filter(None, map(shutil.which, CHROMIUMS)), None)
     if path is None:
         pytest.skip("no Chromium or Chrome on the PATH (Debian: apt install chromium)")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
-        yield browser
+        yield browser.new_context(viewport={"width": 1500, "height": 1000})
         browser.close()
 
 
@@ -128,8 +129,7 @@ def notebook(chromium, server, request):
     opened: list[Notebook] = []
 
     def open_one(name: str) -> Notebook:
-        page = chromium.new_context(viewport={"width": 1500, "height": 1000}).new_page()
-        opened.append(open_notebook(page, server.url, server.token, name, server.folder))
+        opened.append(open_notebook(chromium.new_page(), server.url, server.token, name, server.folder))
         return opened[-1]
 
     yield open_one

@@ -19,7 +19,15 @@ _RUN = """number => {
     window.jupyterapp.shell.currentWidget.content.activeCellIndex = number;
     window.jupyterapp.commands.execute('notebook:run-cell');
 }"""
-_IDLE = "() => window.jupyterapp.shell.currentWidget?.sessionContext?.session?.kernel?.status === 'idle'"
+# True at the sixth animation frame in a row at which the kernel has answered all it was asked: what it said is drawn.
+# JupyterLab holds a future for each request, on whichever subshell, and sets bit 4 of its status at the last answer; a
+# widget that was moved meanwhile asks again from within that answer.
+_IDLE = """() => {
+    const kernel = window.jupyterapp.shell.currentWidget?.sessionContext?.session?.kernel;
+    const idle = kernel?.status === 'idle' && [...kernel._futures.values()].every(future => future._status & 4);
+    window.idleFrames = idle ? (window.idleFrames ?? 0) + 1 : 0;
+    return window.idleFrames >= 6;
+}"""
 
 
 class Notebook:
@@ -50,10 +58,9 @@ class Notebook:
         self.wait_idle(timeout_s)
 
     def wait_idle(self, timeout_s: float = 60) -> None:
-        """Returns when the kernel has been idle for a moment, so that what it was last asked has been drawn."""
-        for _ in range(2):
-            self.page.wait_for_function(_IDLE, timeout=timeout_s * 1000)
-            self.page.wait_for_timeout(250)
+        """Returns when the kernel has answered all that it was asked, and the page shows it."""
+        self.page.evaluate("() => { window.idleFrames = 0; }")
+        self.page.wait_for_function(_IDLE, timeout=timeout_s * 1000)
 
     def errors(self) -> list[str]:
         return [f"{error} in: {cell['source']}" for cell in self.page.evaluate(_CELLS) for error in cell["errors"]]
@@ -101,7 +108,7 @@ class Notebook:
     def close(self) -> None:
         """Shuts the kernel down and closes the window."""
         self.page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.shutdown()")
-        self.page.context.close()
+        self.page.close()
 
 
 def open_notebook(page: Page, url: str, token: str, name: str, folder: Path) -> Notebook:

@@ -1,15 +1,12 @@
 """The shipped weight-stationary GEMM, compiled here and run in the interpreter, against FP64.
 
-Properties: right for 200 tactics that cover every legal pair of values, for every kind of M, and for the full fronts;
-free of races; bitwise the same under any schedule; the parts of K are added in K order; weights are on their way before
-the PDL wait in the machine code, and x is read after it; each of its barriers, waits and fences is needed.
+Properties: right for a hundred tactics that cover every legal pair of values and triple of kinds of values, for every
+kind of M, and for the full fronts; free of races; bitwise the same under any schedule; the parts of K are added in K
+order; weights are on their way before the PDL wait in the machine code, and x is read after it; each of its barriers,
+waits and fences is needed.
 """
 
-import collections
 import dataclasses
-import functools
-import itertools
-import random
 import re
 
 import numpy as np
@@ -22,6 +19,7 @@ from skinny_gemm.runtime.bfloat16 import to_bits
 from skinny_gemm.runtime.trials import random_operands, stray_writes, trial, values
 from skinny_gemm.runtime.verify import verify
 from skinny_gemm.tactics import WsGemmTactic
+from tests.support.covering import combinations, cover
 
 H200 = device.get("h200")
 MS = (1, 2, 7, 8, 9, 15, 16, 17, 23, 24, 25, 31, 32, 33, 47, 48, 49, 63, 64)
@@ -32,42 +30,34 @@ def front(m):
     return FrontProblem(m, 96, 256, split=48, valid=36, latent=96, experts=72)
 
 
-@functools.cache
-def pairs(m, tactic):
-    """What a case covers: each two fields' values, M with the token group, token tiles with one CTA or a cluster."""
-    fields = itertools.combinations(dataclasses.asdict(tactic).items(), 2)
-    return {*fields, ("m", m, "tg", tactic.tg), ("tiles", -(-m // 8), "cluster", tactic.ks > 1)}
+LEGAL = [(m, tactic) for m in MS for tactic in WsGemmTactic.enumerate(front(m), H200)]
 
 
-def sample(count):
-    """Cases, the same in every run: few that cover what all legal ones do, of some the most adding, then others."""
-    legal = [(m, tactic) for m in MS for tactic in WsGemmTactic.enumerate(front(m), H200)]
-    holders, covered, cases = collections.defaultdict(list), set(), []
-    for case in legal:
-        for pair in pairs(*case):
-            holders[pair].append(case)
-    draw = random.Random(0)
-    for pair, fitting in sorted(holders.items(), key=lambda item: (len(item[1]), repr(item[0]))):  # the rarest first
-        if pair not in covered:
-            some = draw.sample(fitting, min(len(fitting), 50))
-            cases.append(max(some, key=lambda case: len(pairs(*case) - covered)))
-            covered |= pairs(*cases[-1])
-    return list(dict.fromkeys([*cases, *draw.sample(legal, count)]))[:count]
+def traits(case):
+    """What a case is an example of.
+
+    Each two fields' values, M with the token group, token tiles with one CTA or a cluster; and each three fields',
+    where of `staged` counts whether it is none, some or all of the blocks, and of `tg` whether there is one group.
+    """
+    m, tactic = case
+    fields = vars(tactic)
+    staged = tactic.staged and ("all" if tactic.staged == tactic.blocks(front(m)) else "some")
+    kinds = fields | {"staged": staged, "tg": tactic.tg and ("one" if tactic.tg >= m else "many")}
+    with_m = {("m", m, "tg", tactic.tg), ("tiles", -(-m // 8), "cluster", tactic.ks > 1)}
+    return combinations(fields, 2) | combinations(kinds, 3) | with_m
 
 
-CASES = [(m, str(tactic)) for m, tactic in sample(200)]
+CASES = [(m, str(tactic)) for m, tactic in cover(LEGAL, traits)]
 
 
-def test_the_sample_covers_every_pair_of_values():
-    assert len(set(CASES)) == 200
-    covered = set().union(*(pairs(m, WsGemmTactic.parse(text)) for m, text in CASES))
-    for m in MS:
-        for tactic in WsGemmTactic.enumerate(front(m), H200):
-            assert pairs(m, tactic) <= covered, (m, tactic)
+def test_the_cover_has_every_trait_and_is_small():
+    covered = set().union(*(traits((m, WsGemmTactic.parse(text))) for m, text in CASES))
+    assert all(traits(case) <= covered for case in LEGAL)
+    assert len(set(CASES)) == len(CASES) < 120 < len(LEGAL) / 100
 
 
 @pytest.mark.parametrize(("m", "tactic"), CASES)
-def test_a_sample_of_all_legal_tactics(m, tactic):
+def test_tactics_that_cover_all_legal_ones(m, tactic):
     result = verify(WsGemmTactic.parse(tactic), front(m), "interpreter", seed=m)
     assert result.passed, result
 
