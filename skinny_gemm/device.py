@@ -5,6 +5,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
+from typing import Any
 
 from .catalogue import data_dir
 
@@ -135,7 +136,7 @@ def current() -> Device | None:
     for device in _catalogue().values():
         if title.startswith(device.title) and (arch, sms) == (device.arch, device.sms):
             return device
-    facts = {
+    facts: dict[str, Any] = {
         "sms": sms,
         "smem_per_cta": attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
         "smem_per_sm": attribute("MAX_SHARED_MEMORY_PER_MULTIPROCESSOR"),

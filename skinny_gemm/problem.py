@@ -1,7 +1,8 @@
 """The problems: one skinny GEMM, and the MoE front of one tensor-parallel rank."""
 
 from dataclasses import dataclass, fields
-from numbers import Integral
+
+from .checks import check_integer
 
 BF16_BYTES = 2  #: x, the weight and the output are BF16
 
@@ -16,18 +17,25 @@ class GemmProblem:
 
     def __post_init__(self):
         for field in fields(self):
-            _natural(self, field.name, 1)
+            self._make_integer(field.name, 1)
+
+    def _make_integer(self, field: str, least: int) -> None:
+        """Makes the field a Python integer, also of NumPy's; ValueError unless it is one of at least `least`."""
+        object.__setattr__(self, field, check_integer(field, getattr(self, field), least))
 
     @property
     def weight_bytes(self) -> int:
+        """Bytes of the weight `[n, k]`."""
         return BF16_BYTES * self.n * self.k
 
     @property
     def x_bytes(self) -> int:
+        """Bytes of x `[m, k]`."""
         return BF16_BYTES * self.m * self.k
 
     @property
     def out_bytes(self) -> int:
+        """Bytes of the output `[m, n]`."""
         return BF16_BYTES * self.m * self.n
 
     @property
@@ -37,6 +45,7 @@ class GemmProblem:
 
     @property
     def flops(self) -> int:
+        """Floating-point operations: a multiplication and an addition for each product."""
         return 2 * self.m * self.n * self.k
 
     @property
@@ -65,10 +74,8 @@ class FrontProblem(GemmProblem):
     experts: int = 0  #: 0: this rank's are all
 
     def __post_init__(self):
-        for field in ("m", "n", "k"):
-            _natural(self, field, 1)
-        for field in ("split", "valid", "latent", "experts"):
-            _natural(self, field, 0)
+        for field in fields(self):
+            self._make_integer(field.name, 1 if field.name in ("m", "n", "k") else 0)
         if not self.valid <= self.split < self.n:
             raise ValueError(
                 f"split is {self.split} and valid {self.valid}; needed is valid <= split < n, and n is {self.n}."
@@ -87,17 +94,21 @@ class FrontProblem(GemmProblem):
     @classmethod
     def sharded(cls, m: int, k: int, latent: int, experts: int, ranks: int) -> "FrontProblem":
         """The problem of one of `ranks` equal ranks; its router rows are padded to a multiple of 16."""
-        latent, experts = _integer("latent", latent), _integer("experts", experts, least=0)
-        ranks = _integer("ranks", ranks)
+        latent, experts = check_integer("latent", latent, 1), check_integer("experts", experts, 0)
+        ranks = check_integer("ranks", ranks, 1)
         if latent % ranks or experts % ranks:
-            raise ValueError(f"ranks is {ranks!r}; it must divide latent {latent} and experts {experts}.")
+            raise ValueError(f"ranks is {ranks}; it must divide latent {latent} and experts {experts}.")
         valid = experts // ranks
         split = -(-valid // 16) * 16
         return cls(m, split + latent // ranks, k, split, valid, latent, experts)
 
     @classmethod
     def of(cls, problem: GemmProblem) -> "FrontProblem":
-        """`problem` itself if it is a front; else the front of Kimi K3 with its N and K; else a plain GEMM."""
+        """`problem` itself if it is a front; else the front of Kimi K3 with its N and K; else a plain GEMM.
+
+        The one place where a front is recognised by its shape: a weight `[560, 7168]` is taken for Kimi K3's on one of
+        eight ranks. Whoever means another front passes a `FrontProblem`.
+        """
         if isinstance(problem, cls):
             return problem
         if not isinstance(problem, GemmProblem):
@@ -127,16 +138,3 @@ class FrontProblem(GemmProblem):
     def width(self) -> int:
         """BF16 columns of a mailbox row: the latent, then every logit as an FP32 word."""
         return self.latent + 2 * self.experts
-
-
-def _natural(problem: GemmProblem, field: str, least: int) -> None:
-    """Makes the field a Python integer; ValueError unless it is an integer of at least `least`."""
-    object.__setattr__(problem, field, _integer(field, getattr(problem, field), least))
-
-
-def _integer(name: str, value, least: int = 1) -> int:
-    """`value` as a Python integer, also from NumPy's; ValueError unless it is an integer of at least `least`."""
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
-        kind = "a positive integer" if least else "an integer of at least 0"
-        raise ValueError(f"{name} is {value!r}; it must be {kind}.")
-    return int(value)

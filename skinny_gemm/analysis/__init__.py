@@ -1,1 +1,1 @@
-"""Readings of traces and records as tables: what a figure draws and a review says, without a line of drawing."""
+"""Readings of traces and records as tables and sentences: what a figure draws and a review says. Nothing is drawn."""

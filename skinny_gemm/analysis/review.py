@@ -6,7 +6,6 @@ pack.write(review, Path("build/review"))
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +14,19 @@ import pandas as pd
 from .. import records
 from ..artifact import Resources
 from ..catalogue import shapes
+from ..checks import check_choice
 from ..device import Device
-from ..figures import performance
-from ..figures.export import commit, provenance
-from ..figures.views import TacticView, commit_of, used
 from ..problem import GemmProblem
-from ..records import BOUNDS, PEERS, Record
-from ..records import best as tables
-from ..records import sentences as answers
+from ..records import Campaign, Record, fastest, sentences
+from ..records.best import bound_of, weight_rows
 from ..records.statistics import Verdict, verdict
-from ..tactics import KERNELS, Tactic, tactic_type
+from ..tactics import KERNELS, Footprint, Tactic, tactic_type
+from .performance import measured, used
+from .provenance import commit_of, drawn_at, provenance
+from .tactic import TacticData
 
 LETTERS = "ABCDEF"  #: a review compares at most this many candidates: more can no longer be told apart in a chart
+AGAINST = "against_"  #: what the columns of verdicts begin with
 COLUMNS = ("name", "kernel", "tactic", "note", "median_us", "low_us", "high_us", "samples", "over_bound")
 
 
@@ -37,14 +37,24 @@ class Candidate:
     letter: str
     tactic: Tactic
     note: str  #: why it is here, such as "fastest recorded"
+    footprint: Footprint
+    record: Record | None = None  #: at the M in question
+    resources: Resources | None = None  #: from `Review.compiled`
 
     @property
     def kernel(self) -> str:
+        """The registry name of its kernel."""
         return self.tactic.kernel
 
     @property
     def text(self) -> str:
+        """Kernel and tactic, for people."""
         return f"{self.kernel} {self.tactic}"
+
+    @property
+    def name(self) -> str:
+        """As charts and headlines name it."""
+        return f"{self.letter}  {self.text}"
 
     def __str__(self) -> str:
         """As the command line takes it."""
@@ -53,149 +63,111 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Review:
-    """`candidates`, the first of which the others are compared with, and every record of the weight in `rows`."""
+    """All that was found out about `candidates`, the first of which the others are compared with; from `review_of`."""
 
     problem: GemmProblem
     device: Device
     mode: str
     candidates: tuple[Candidate, ...]
-    rows: tuple[Record, ...]  #: from `tables.weight_rows`
-    recorded: Mapping[str, records.Campaign]  #: all campaigns by id
-    resources: Mapping[str, Resources] = field(default_factory=dict)  #: by letter, from `compiled`
-
-    def of(self, candidate: Candidate) -> GemmProblem:
-        """The problem as the candidate's kernel sees it."""
-        return candidate.tactic.problem(self.problem)
-
-    @cached_property
-    def here(self) -> tuple[Record, ...]:
-        """The records of the M in question."""
-        return tuple(row for row in self.rows if row.m == self.problem.m)
-
-    @cached_property
-    def measured(self) -> dict[str, Record]:
-        """The record at the M in question of each candidate that has one, by letter."""
-        found = {(row.kernel, row.tactic): row for row in self.here}
-        keys = {candidate.letter: (candidate.kernel, str(candidate.tactic)) for candidate in self.candidates}
-        return {letter: found[key] for letter, key in keys.items() if key in found}
-
-    @cached_property
-    def peers(self) -> dict[str, Record]:
-        """Each peer's fastest record at the M in question."""
-        return answers.best_peers(self.here)
-
-    @cached_property
-    def bound(self) -> float | None:
-        """Microseconds; None if none was recorded of this weight and mode."""
-        return tables.bound_of(self.rows)
-
-    @cached_property
-    def table(self) -> pd.DataFrame:
-        """What the charts plot: records of the candidates' kernels, the peers and the bounds, at every M."""
-        shown = {*PEERS, *BOUNDS, *(candidate.kernel for candidate in self.candidates)}
-        frame = pd.DataFrame([vars(row) for row in self.rows if row.kernel in shown], columns=records.COLUMNS)
-        return performance.measured(frame.assign(live=False), self.problem.n, self.problem.k)
-
-    @cached_property
-    def view(self) -> TacticView:
-        """The view of the first candidate: its campaign's ceilings, and where the numbers come from."""
-        first, campaigns = self.candidates[0], used(self.table, self.recorded)
-        return TacticView(first.kernel, first.tactic, self.of(first), self.device, self.mode, self.table, campaigns)
+    others: tuple[Record, ...]  #: of the M in question, of our tactics that are no candidates
+    peers: Mapping[str, Record]  #: each peer's fastest at the M in question
+    bound: float | None  #: microseconds; None if none was recorded of this weight and mode
+    #: What charts plot: records of the candidates' kernels, the peers and the bounds, at every M.
+    table: pd.DataFrame = field(compare=False)
+    limits: Mapping[str, float]  #: of bandwidth: label to TB/s
+    memory: Mapping[str, float]  #: ceilings of the roofline: label to TB/s
+    compute: Mapping[str, float]  #: ceilings of the roofline: label to TFLOP/s
+    campaigns: tuple[Campaign, ...]  #: those the charts draw on, the first candidate's first
 
     @property
-    def campaigns(self) -> tuple[records.Campaign, ...]:
-        """Those the charts draw on, the first candidate's first."""
-        main = self.view.campaign
-        return tuple(sorted(self.view.campaigns, key=lambda campaign: campaign is not main))
+    def timed(self) -> dict[str, Record]:
+        """The record of each candidate that has one, by letter."""
+        return {candidate.letter: candidate.record for candidate in self.candidates if candidate.record}
 
-    def run_of(self, row: Record) -> int:
-        """The number of the row's campaign on the provenance pages."""
-        return [campaign.id for campaign in self.campaigns].index(row.campaign) + 1
+    @property
+    def winner(self) -> Candidate | None:
+        """The candidate with the lowest median; None if none was recorded."""
+        timed = self.timed
+        recorded = [candidate for candidate in self.candidates if candidate.letter in timed]
+        return min(recorded, key=lambda candidate: timed[candidate.letter].median_us, default=None)
 
-    def runs(self) -> str:
-        """One line for people: which campaigns the run numbers mean."""
-        runs = enumerate(self.campaigns, 1)
-        named = [f"run {number}: {each.gpu}, campaign {each.id}, commit {commit_of(each)}" for number, each in runs]
-        return "  |  ".join(named) or "no recorded data"
+    def compared_with(self) -> dict[str, Record]:
+        """What every candidate is compared with: the first candidate, if it was recorded, and the peers."""
+        return {letter: row for letter, row in self.timed.items() if letter == LETTERS[0]} | dict(self.peers)
 
     def comparison(self) -> pd.DataFrame:
         """A row for each candidate, peer and bound; the last columns hold the verdict of the row against the column.
 
         What was not recorded is empty.
         """
-        rivals = {name: row for name, row in self.compared_with().items()}
-        lines = [(c.letter, c.kernel, str(c.tactic), c.note, self.measured.get(c.letter)) for c in self.candidates]
+        rivals, commits = self.compared_with(), {campaign.id: campaign.commit for campaign in self.campaigns}
+        lines = [(c.letter, c.kernel, str(c.tactic), c.note, c.record) for c in self.candidates]
         lines += [(name, name, row.tactic, "peer", row) for name, row in self.peers.items()]
         table = []
         for name, kernel, tactic, note, row in lines:
             times = (row.median_us, row.low_us, row.high_us, row.samples) if row else (None,) * 4
             over = row.median_us / self.bound if row and self.bound else None
             verdicts = [str(verdict(row, rival)) if row and row is not rival else None for rival in rivals.values()]
-            source = (row.campaign, self.recorded[row.campaign].commit) if row else (None, None)
+            source = (row.campaign, commits[row.campaign]) if row else (None, None)
             table.append((name, kernel, tactic, note, *times, over, *verdicts, *source))
         if self.bound:
             table.append(("bound", "", "", "bound", self.bound, *[None] * (len(COLUMNS) - 5 + len(rivals) + 2)))
-        columns = [*COLUMNS, *(f"against_{name}" for name in rivals), "campaign", "commit"]
+        columns = [*COLUMNS, *(f"{AGAINST}{name}" for name in rivals), "campaign", "commit"]
         return pd.DataFrame(table, columns=columns).astype({"samples": "Int64"})
-
-    def compared_with(self) -> dict[str, Record]:
-        """What every candidate is compared with: the first candidate, if it was recorded, and the peers."""
-        first = {letter: row for letter, row in self.measured.items() if letter == LETTERS[0]}
-        return first | self.peers
-
-    @property
-    def winner(self) -> Candidate | None:
-        """The candidate with the lowest median; None if none was recorded."""
-        timed = [candidate for candidate in self.candidates if candidate.letter in self.measured]
-        return min(timed, key=lambda candidate: self.measured[candidate.letter].median_us, default=None)
 
     def stem(self) -> str:
         """A name for files of this review."""
         p = self.problem
         return f"review-{p.n}x{p.k}-m{p.m}-{self.mode}-{self.device.name}"
 
+    def question(self) -> str:
+        """What is asked, in one sentence."""
+        p = self.problem
+        return f"Which tactic for {p.n}x{p.k} at M = {p.m}?"
+
+    def setting(self) -> str:
+        """What the question is about, in sentences."""
+        p = self.problem
+        names = [f"{s.model} {s.parallel} {s.projection}" for s in shapes() if (s.n, s.k) == (p.n, p.k)]
+        known = f"{', '.join(names[:4])}{' and others' if len(names) > 4 else ''}. " if names else ""
+        return (
+            f"{known}BF16, {p.weight_bytes * 1e-6:.1f} MB of weights, {p.intensity:.2f} FLOP per byte. "
+            f"{self.device.title}, {self.mode} launches, cold weights."
+        )
+
     def headline(self) -> str:
         """The answer in one line."""
         best = self.winner
         if best is None:
             return "No recorded answer."
-        return f"{best.letter}  {best.text}: {answers.time_of(self.measured[best.letter])}."
-
-    def question(self) -> str:
-        p = self.problem
-        return f"Which tactic for {p.n}x{p.k} at M = {p.m}?"
-
-    def setting(self) -> list[str]:
-        """What the question is about, in sentences."""
-        p = self.problem
-        names = [f"{s.model} {s.parallel} {s.projection}" for s in shapes() if (s.n, s.k) == (p.n, p.k)]
-        known = f"{', '.join(names[:4])}{' and others' if len(names) > 4 else ''}. " if names else ""
-        return [
-            f"{known}BF16, {p.weight_bytes * 1e-6:.1f} MB of weights, {p.intensity:.2f} FLOP per byte. "
-            f"{self.device.title}, {self.mode} launches, cold weights."
-        ]
+        return f"{best.name}: {sentences.time_of(self.timed[best.letter])}."
 
     def answer(self) -> list[str]:
         """The answer in sentences: how sure it is, how far from the bound, against the other candidates and peers."""
-        best = self.winner
+        best, timed = self.winner, self.timed
         if best is None:
             return ["None of the candidates was recorded at this M in this mode: there is nothing to decide on."]
-        row = self.measured[best.letter]
-        mine = [other for other in self.here if other.kernel not in PEERS + BOUNDS and other is not row]
-        sentences = [answers.how_far(row, self.bound), answers.how_sure(row, mine)]
-        others = {c.letter: self.measured[c.letter] for c in self.candidates if c.letter in self.measured and c != best}
-        if others:
-            sentences.append(f"Of the candidates, {best.letter} is {answers.against(row, others)}.")
+        row = timed.pop(best.letter)
+        rest = [*self.others, *timed.values()]
+        answers = [sentences.how_far(row, self.bound), sentences.how_sure(row, rest)]
+        if timed:
+            answers.append(f"Of the candidates, {best.letter} is {sentences.against(row, timed)}.")
         if self.peers:
-            sentences.append(f"Of the peers' best, {best.letter} is {answers.against(row, self.peers)}.")
-        quicker = min(mine, key=lambda other: other.median_us, default=None)
-        if quicker and verdict(quicker, row) is Verdict.FASTER:
-            name = f"{quicker.kernel} {quicker.tactic}"
-            sentences.append(f"A tactic that is no candidate is FASTER: {name} at {quicker.median_us:.3f} us.")
-        missing = [c.letter for c in self.candidates if c.letter not in self.measured]
+            answers.append(f"Of the peers' best, {best.letter} is {sentences.against(row, self.peers)}.")
+        quickest = fastest(self.others)
+        if quickest and verdict(quickest, row) is Verdict.FASTER:
+            name = f"{quickest.kernel} {quickest.tactic}"
+            answers.append(f"A tactic that is no candidate is FASTER: {name} at {quickest.median_us:.3f} us.")
+        missing = [candidate.letter for candidate in self.candidates if not candidate.record]
         if missing:
-            sentences.append(f"Not recorded at this M: {', '.join(missing)}.")
-        return sentences
+            answers.append(f"Not recorded at this M: {', '.join(missing)}.")
+        return answers
+
+    def runs(self) -> str:
+        """One line for people: which campaigns the run numbers mean."""
+        runs = enumerate(self.campaigns, 1)
+        named = [f"run {number}: {each.gpu}, campaign {each.id}, commit {commit_of(each)}" for number, each in runs]
+        return "  |  ".join(named) or "no recorded data"
 
     def command(self) -> str:
         """Makes the same pack again."""
@@ -205,13 +177,12 @@ class Review:
 
     def provenance(self) -> dict[str, Any]:
         """Where the numbers come from; of every page the same."""
-        p, main = self.problem, self.view.campaign
-        facts: dict[str, Any] = dict(
-            n=p.n, k=p.k, m=p.m, launches=self.mode, reproduce=self.command(), drawn_at=commit()
-        )
-        facts["candidates"] = [str(candidate) for candidate in self.candidates]
-        if main is None:
+        p = self.problem
+        facts: dict[str, Any] = dict(n=p.n, k=p.k, m=p.m, launches=self.mode, reproduce=self.command())
+        facts |= dict(drawn_at=drawn_at(), candidates=[str(candidate) for candidate in self.candidates])
+        if not self.campaigns:
             return provenance("model", device=self.device.title, **facts)
+        main = self.campaigns[0]
         facts |= dict(campaign=main.id, date=main.date, driver=main.driver, measured_by=main.command)
         facts["campaigns"] = {campaign.id: commit_of(campaign) for campaign in self.campaigns}
         return provenance("recorded", device=main.gpu, commit=commit_of(main), **facts)
@@ -220,13 +191,30 @@ class Review:
         """This review with the registers and spills of every candidate; compiles what is not in the cache."""
         from ..runtime import compile_kernel
 
-        found = {}
+        candidates = []
         for done, candidate in enumerate(self.candidates):
             report(done / len(self.candidates))
-            kernel = compile_kernel(candidate.tactic, self.of(candidate), self.device.arch)
-            found[candidate.letter] = kernel.resources
+            tactic = candidate.tactic
+            kernel = compile_kernel(tactic, tactic.problem(self.problem), self.device.arch)
+            candidates.append(replace(candidate, resources=kernel.resources))
         report(1.0)
-        return replace(self, resources=found)
+        return replace(self, candidates=tuple(candidates))
+
+
+def campaign_facts(campaign: Campaign) -> dict[str, Any]:
+    """What a reader needs to know of a campaign: its identity, and clocks, method and ceilings as text."""
+    names = "id", "gpu", "driver", "cuda", "torch", "dsl", "commit", "dirty", "date", "command", "complete"
+    clocks = campaign.clocks
+    low, high = clocks.get("sm_mhz_low"), clocks.get("sm_mhz_high")
+    dropped = "the clock DROPPED" if clocks.get("dropped") else "no drop of the clock"
+    causes = ", ".join(map(str, clocks.get("throttle", ())))
+    method = {name: value for name, value in campaign.method.items() if isinstance(value, int | float | str)}
+    return {name: getattr(campaign, name) for name in names} | {
+        "sm_clock": "not recorded" if low is None else f"{low} MHz" if low == high else f"{low} to {high} MHz",
+        "throttling": f"{dropped}, throttled by {causes}" if causes else f"{dropped}, no throttling",
+        "method": ", ".join(f"{name} {value}" for name, value in method.items()) or "not recorded",
+        "ceilings": ", ".join(f"{name} {value:g}" for name, value in campaign.ceilings.items()) or "none",
+    }
 
 
 def design_review(
@@ -241,9 +229,8 @@ def design_review(
     ValueError in words for a candidate that is malformed, cannot run, or is there twice, and where no kernel takes the
     problem.
     """
-    if mode not in records.MODES:
-        raise ValueError(f"mode is {mode!r}, but must be one of {', '.join(records.MODES)}")
-    rows = tables.weight_rows(problem.n, problem.k, mode, device.name, data_dir)
+    check_choice("mode", mode, records.MODES)
+    rows = weight_rows(problem.n, problem.k, mode, device.name, data_dir)
     proposed = suggested(problem, device, rows, defaults(problem, device))
     if candidates:
         notes = dict(proposed)
@@ -258,7 +245,7 @@ def review_of(
     mode: str,
     proposed: Sequence[tuple[Tactic, str]],
     rows: Sequence[Record],
-    campaigns: Mapping[str, records.Campaign],
+    campaigns: Mapping[str, Campaign],
 ) -> Review:
     """The review of tactics, each with why it is `proposed`, from records that were read already."""
     problem = GemmProblem(problem.m, problem.n, problem.k)
@@ -271,8 +258,33 @@ def review_of(
         tactic.check(tactic.problem(problem), device)
         if tactic in [other for other, _ in proposed[:i]]:
             raise ValueError(f"candidate {tactic.kernel}:{tactic} is there twice.")
-    lettered = tuple(Candidate(letter, *each) for letter, each in zip(LETTERS, proposed, strict=False))
-    return Review(problem, device, mode, lettered, tuple(rows), campaigns)
+    at_m = {(row.kernel, row.tactic): row for row in rows if row.m == problem.m}
+    candidates = []
+    for letter, (tactic, note) in zip(LETTERS, proposed, strict=False):
+        footprint = tactic.footprint(tactic.problem(problem), device)
+        candidates.append(Candidate(letter, tactic, note, footprint, at_m.get((tactic.kernel, str(tactic)))))
+    tried = [candidate.record for candidate in candidates]
+    kernels = {candidate.kernel for candidate in candidates}
+    plotted = [vars(row) for row in rows if row.kernel in kernels or not row.is_ours]
+    frame = pd.DataFrame(plotted, columns=records.COLUMNS)
+    table = measured(frame.assign(live=False), problem.n, problem.k)
+    lead = candidates[0].tactic  # its campaign's ceilings are drawn
+    first = TacticData(lead.kernel, lead, lead.problem(problem), device, mode, table, used(table, campaigns))
+    memory, compute = first.roofs()
+    return Review(
+        problem=problem,
+        device=device,
+        mode=mode,
+        candidates=tuple(candidates),
+        others=tuple(row for row in at_m.values() if row.is_ours and row not in tried),
+        peers=sentences.best_peers(at_m.values()),
+        bound=bound_of(rows),
+        table=table,
+        limits=first.limits(),
+        memory=memory,
+        compute=compute,
+        campaigns=tuple(sorted(first.campaigns, key=lambda campaign: campaign is not first.campaign)),
+    )
 
 
 def parse(text: str) -> Tactic:
@@ -285,12 +297,9 @@ def parse(text: str) -> Tactic:
 
 def defaults(problem: GemmProblem, device: Device) -> dict[str, Tactic]:
     """The default tactic of each kernel that takes the problem, by its name."""
-    found = {}
-    for name, kind in KERNELS.items():
-        seen = kind.problem(problem)
-        if kind.unsupported(seen, device) is None:
-            found[name] = kind.default(seen, device)
-    return found
+    seen = {name: kind.problem(problem) for name, kind in KERNELS.items()}
+    able = [name for name, kind in KERNELS.items() if kind.unsupported(seen[name], device) is None]
+    return {name: KERNELS[name].default(seen[name], device) for name in able}
 
 
 def suggested(
@@ -317,6 +326,6 @@ def suggested(
 
 def ranked(kind: type[Tactic], problem: GemmProblem, device: Device, rows: Sequence[Record]) -> dict[Tactic, float]:
     """The recorded tactics of one kernel that can run `problem`, the fastest first, with their median microseconds."""
-    mine = sorted((r for r in rows if r.kernel == kind.kernel and r.m == problem.m), key=lambda row: row.median_us)
-    found = {kind.parse(row.tactic): row.median_us for row in mine}
-    return {tactic: time for tactic, time in found.items() if tactic.why_not(problem, device) is None}
+    at_m = sorted((r for r in rows if r.kernel == kind.kernel and r.m == problem.m), key=lambda row: row.median_us)
+    times = {kind.parse(row.tactic): row.median_us for row in at_m}
+    return {tactic: time for tactic, time in times.items() if tactic.why_not(problem, device) is None}

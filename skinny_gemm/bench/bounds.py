@@ -4,9 +4,10 @@
 and no weight. Both are measured per problem like a kernel. The ceilings are measured once per campaign.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
-from ..artifact import LaunchArguments
+from ..artifact import CompiledKernel, LaunchArguments
 from ..kernels.probes import MmaRate, Ring, Stream
 from ..problem import BF16_BYTES
 from ..records.statistics import median_interval
@@ -22,7 +23,7 @@ L2_RING = Ring(264, 6, 8192)
 L2_BYTES, L2_ROUNDS = 16 << 20, 32  # 16 MB fit either half of the L2
 MMA_REPEATS = 2048
 
-Run = Callable[[object, LaunchArguments, bool], None]  #: (compiled kernel, arguments, pdl attribute) enqueues a launch
+Run = Callable[[CompiledKernel, LaunchArguments, bool], None]  #: (kernel, arguments, pdl attribute) enqueues a launch
 
 
 def floor_ctas(n: int) -> list[int]:
@@ -30,27 +31,31 @@ def floor_ctas(n: int) -> list[int]:
     return sorted({n // tile for tile in (32, 16) if n % tile == 0})
 
 
-def stream(run: Run, compiled, ring: Ring, weights: Sequence, weight_bytes: int, pdl: bool) -> list[Launch]:
+def stream(
+    run: Run, compiled: CompiledKernel, ring: Ring, weights: Iterable[Any], weight_bytes: int, pdl: bool
+) -> list[Launch]:
     """One launch per weight copy; each must be followed by `SLACK_BYTES` of readable memory."""
     chunks = -(-weight_bytes // ring.chunk_bytes)
     return [_launch(run, compiled, ring.ctas, (weight, chunks, 1), pdl) for weight in weights]
 
 
-def dependency_floor(run: Run, compiled, ctas: int, x, pdl: bool) -> list[Launch]:
+def dependency_floor(run: Run, compiled: CompiledKernel, ctas: int, x: Any, pdl: bool) -> list[Launch]:
     """One launch of `ctas` CTAs that each read all of `x` (BF16, packed, a multiple of 16 bytes)."""
     out = x.new_empty(2 * ctas)  # one 32-bit word a CTA
     return [_launch(run, compiled, ctas, (x, out, x.numel() * BF16_BYTES // 16), pdl)]
 
 
 def ceilings(
-    time: Callable[[list[Launch], int], Sequence[float]], run: Run, compiled: Callable, pool
+    time: Callable[[list[Launch], int], Sequence[float]],
+    run: Run,
+    compiled: Callable[[Stream | MmaRate], CompiledKernel],
+    pool: Any,
 ) -> dict[str, float]:
     """The device's ceilings, by the names that `device.Device` uses; nothing here is chained.
 
     `time(launches, rounds)` gives samples in microseconds per launch, `compiled(probe)` the compiled probe; `pool` is
     random BF16 of at least 512 MB and `SLACK_BYTES`.
     """
-
     import torch
 
     def median(launches: list[Launch], rounds: int) -> float:
@@ -79,6 +84,6 @@ def ceilings(
     }
 
 
-def _launch(run: Run, compiled, ctas: int, values: tuple, pdl: bool) -> Launch:
+def _launch(run: Run, compiled: CompiledKernel, ctas: int, values: tuple, pdl: bool) -> Launch:
     arguments = LaunchArguments((ctas, 1, 1), values)
     return lambda: run(compiled, arguments, pdl)

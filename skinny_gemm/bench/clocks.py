@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..records.store import DROP
+from ..records.schema import DROP
 
 _THROTTLES = {  # bits of nvmlDeviceGetCurrentClocksThrottleReasons that slow a busy GPU
     0x4: "software power cap",

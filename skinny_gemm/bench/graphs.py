@@ -21,7 +21,7 @@ ROTATION = 5  #: times the L2 that the weights of a cold rotation exceed at the 
 COLD_ROTATION = 64  #: times the L2 that a cold rotation aims for
 COLD_LAUNCHES = 512  #: at most this many copies for that aim, so that small weights keep graphs small
 
-Launch = Callable[[], None]  #: enqueues one launch on PyTorch's current stream
+Launch = Callable[[], object]  #: enqueues one launch on PyTorch's current stream
 
 
 def copies_for(weight_bytes: int, l2_bytes: int, weights: str = "cold") -> int:

@@ -1,4 +1,4 @@
-"""The kernels ours are compared with, under the same graphs, buffers and checks.
+"""The peers: kernels of others that ours are compared with, under the same graphs, buffers and checks.
 
 - `cublas`: `torch.mm(out=)`.
 - `triton`: a skinny GEMM in Triton, written here, in a few tile shapes; no PDL and no split over K.
@@ -14,9 +14,12 @@ import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import astuple
+from types import ModuleType
+from typing import Any
 
+from ..checks import check_choice
 from ..problem import GemmProblem
 from ..records import PEERS
 from .graphs import Launch
@@ -48,46 +51,46 @@ def tactics(peer: str, problem: GemmProblem) -> list[str]:
     return [""]
 
 
-def launches(peer: str, tactic: str, x, weights: Sequence, outs: Sequence, pdl: bool) -> list[Launch]:
+def launches(peer: str, tactic: str, x: Any, weights: Iterable[Any], outs: Iterable[Any], pdl: bool) -> list[Launch]:
     """One launch per (weight, out) pair: out `[M, N]` = x `[M, K]` @ weight `[N, K]`^T, all BF16 and packed."""
+    check_choice("peer", peer, PEERS)
+    pairs = zip(weights, outs, strict=True)
     if peer == "cublas":
-        return [functools.partial(_cublas, x, weight.t(), out) for weight, out in zip(weights, outs, strict=True)]
+        return [functools.partial(_cublas, x, weight.t(), out) for weight, out in pairs]
     if peer == "triton":
-        return [functools.partial(_triton, x, w, out, tactic) for w, out in zip(weights, outs, strict=True)]
-    if peer == "flashinfer":
-        module = _flashinfer()
-        parsed = module.WarpSplitKTactic(*map(int, tactic.split(",")))
-        return [
-            functools.partial(module.run_warp_splitk_dense, x, weight.t(), out, pdl, parsed)
-            for weight, out in zip(weights, outs, strict=True)
-        ]
-    raise ValueError(f"Unknown peer {peer!r}; known: {', '.join(PEERS)}.")
+        return [functools.partial(_triton, x, weight, out, tactic) for weight, out in pairs]
+    module = _flashinfer()
+    parsed = module.WarpSplitKTactic(*map(int, tactic.split(",")))
+    run = module.run_warp_splitk_dense
+    return [functools.partial(run, x, weight.t(), out, pdl, parsed) for weight, out in pairs]
 
 
-def _cublas(x, weight_t, out) -> None:
+def _cublas(x: Any, weight_t: Any, out: Any) -> None:
     import torch
 
     torch.mm(x, weight_t, out=out)
 
 
-def _triton(x, weight, out, tactic: str) -> None:
+def _triton(x: Any, weight: Any, out: Any, tactic: str) -> None:
     from .peer_triton import run
 
     run(x, weight, out, *map(int, tactic.split(",")))
 
 
 @functools.cache
-def _flashinfer():
+def _flashinfer() -> ModuleType:
     """FlashInfer's module; ImportError where there is none."""
     if path := os.environ.get(FLASHINFER_FILE):
         spec = importlib.util.spec_from_file_location("flashinfer_warp_splitk", path)
+        if spec is None or spec.loader is None:
+            raise ImportError(f"{path} is no Python file")
         module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # its dataclasses look it up there
         spec.loader.exec_module(module)
         return module
     return importlib.import_module("flashinfer.gemm.kernels.dense_bf16_gemm_warp_splitk")
 
 
-def _reason(load) -> str | None:
+def _reason(load: Callable[[], object]) -> str | None:
     try:
         load()
     except Exception as error:  # whatever a foreign module does while it loads, it is a peer less

@@ -1,4 +1,4 @@
-"""A machine in a process of its own: a tactic that hangs, crashes or ruins the GPU context costs its own point only.
+"""A rig in a process of its own: a tactic that hangs, crashes or ruins the GPU context costs its own point only.
 
 One process measures many points, one after another, and holds the GPU context and the buffers. Where a point takes too
 long, kills the process or loses the context, the process is killed and the next point starts a new one.
@@ -9,9 +9,15 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing import get_context
+from typing import TYPE_CHECKING, Any
 
-from ..records import Point
-from .machine import Machine, Measurement, sentence
+from .task import Measurement, Task, sentence
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+    from multiprocessing.process import BaseProcess
+
+    from .rig import Rig
 
 LIMIT_S = 120.0  #: for one point; the first of a shape computes its reference, peers compile at their first launch
 START_S = 300.0  #: for loading PyTorch, making a context and filling the buffers
@@ -23,31 +29,32 @@ class Failed(Exception):
 
 
 class Worker:
-    """The machine that `make()` builds, in a spawned process; `make` must be picklable. Close it, or use `with`.
+    """The rig that `make()` builds, in a spawned process; `make` must be picklable. Close it, or use `with`.
 
-    What a `Machine` raises becomes `Failed`; a process that cannot be started or killed is RuntimeError, since then
+    What a `Rig` raises becomes `Failed`; a process that cannot be started or killed is RuntimeError, since then
     nothing more can be measured. `limit_s` bounds every call.
     """
 
-    def __init__(self, make: Callable[[], Machine], limit_s: float = LIMIT_S):
+    def __init__(self, make: Callable[[], "Rig"], limit_s: float = LIMIT_S):
         self.make, self.limit_s = make, limit_s
         self.clock_samples: list[dict] = []
-        self._process = self._connection = None
+        self._process: BaseProcess | None = None
+        self._connection: Connection
 
-    def describe(self) -> dict[str, str]:
-        """See `Machine.describe`."""
+    def describe(self) -> dict[str, Any]:
+        """See `Rig.describe`."""
         return self._call("describe")
 
-    def measure(self, point: Point) -> Measurement:
-        """See `Machine.measure`."""
-        return self._call("measure", point)
+    def measure(self, task: Task) -> Measurement:
+        """See `Rig.measure`."""
+        return self._call("measure", task)
 
     def ceilings(self) -> dict[str, float]:
-        """See `Machine.ceilings`."""
+        """See `Rig.ceilings`."""
         return self._call("ceilings")
 
     def sample_clocks(self, when: str) -> None:
-        """See `Machine.sample_clocks`."""
+        """See `Rig.sample_clocks`."""
         self._call("sample_clocks", when)
 
     def close(self) -> None:
@@ -60,18 +67,17 @@ class Worker:
             if process.is_alive():
                 raise RuntimeError(f"Process {process.pid} hangs on the GPU and cannot be killed.")
 
-    def __enter__(self):
+    def __enter__(self) -> "Worker":
         return self
 
     def __exit__(self, *_) -> None:
         self.close()
 
-    def _call(self, method: str, *arguments):
-        if self._process is None:
-            self._start()
+    def _call(self, method: str, *arguments: Any) -> Any:
+        process = self._process or self._start()
         with suppress(ConnectionError):  # the process has died since its last answer: said below
             self._connection.send((method, arguments))
-        answer, failure, samples, lost = self._answer(self.limit_s)
+        answer, failure, samples, lost = self._answer(process, self.limit_s)
         self.clock_samples += samples
         if lost:
             self.close()
@@ -79,27 +85,29 @@ class Worker:
             raise Failed(f"{failure} (the GPU context was lost)" if lost else failure)
         return answer
 
-    def _start(self) -> None:
+    def _start(self) -> "BaseProcess":
         spawn = get_context("spawn")
         self._connection, other = spawn.Pipe()
-        self._process = spawn.Process(target=_serve, args=(other, self.make), name="skinny-gemm bench", daemon=False)
-        self._process.start()
+        process = spawn.Process(target=_serve, args=(other, self.make), name="skinny-gemm bench", daemon=False)
+        process.start()
+        self._process = process
         other.close()  # so that the end of the process ends the pipe
         try:
-            _, failure, *_ = self._answer(START_S)
+            _, failure, *_ = self._answer(process, START_S)
         except Failed as error:
             failure = str(error)
         if failure:
             self.close()
             raise RuntimeError(f"The measuring process does not start: {failure}")
+        return process
 
-    def _answer(self, limit_s: float) -> tuple:
+    def _answer(self, process: "BaseProcess", limit_s: float) -> tuple:
         try:
             if self._connection.poll(limit_s):
                 return self._connection.recv()
         except (EOFError, OSError):
-            self._process.join(KILL_S)
-            code = self._process.exitcode
+            process.join(KILL_S)
+            code = process.exitcode
             self.close()
             how = f"by {signal.Signals(-code).name}" if code and code < 0 else f"with exit status {code}"
             raise Failed(f"the measuring process ended {how}") from None
@@ -107,11 +115,11 @@ class Worker:
         raise Failed(f"no result after {limit_s:g} s: killed")
 
 
-def _serve(connection, make: Callable[[], Machine]) -> None:
+def _serve(connection: "Connection", make: Callable[[], "Rig"]) -> None:
     """Answers calls until the other end closes: (result, failure in words or None, new clock samples, context lost)."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is the campaign's to handle
     try:
-        machine = make()
+        rig = make()
     except Exception as error:
         connection.send((None, sentence(error), [], True))
         sys.exit(1)
@@ -120,8 +128,8 @@ def _serve(connection, make: Callable[[], Machine]) -> None:
         while True:
             method, arguments = connection.recv()
             try:
-                result, failure, lost = getattr(machine, method)(*arguments), None, False
+                result, failure, lost = getattr(rig, method)(*arguments), None, False
             except Exception as error:
-                result, failure, lost = None, sentence(error), machine.lost()
-            samples, machine.clock_samples = machine.clock_samples, []
+                result, failure, lost = None, sentence(error), rig.lost()
+            samples, rig.clock_samples = rig.clock_samples, []
             connection.send((result, failure, samples, lost))

@@ -2,7 +2,8 @@
 
 import pandas as pd
 
-from ..figures import conflicts as figures
+from ..analysis.bank_conflicts import modelled, observed
+from ..figures.bank_conflicts import conflict_bars
 from ..figures.export import provenance
 from ..interpreter.trace import shared_accesses
 from ..problem import GemmProblem
@@ -21,8 +22,8 @@ def conflicts(tactic: Tactic, problem: GemmProblem) -> Shown:
     tactic.check(problem, GPU)
     table = traced(tactic, problem, GPU.arch, "in_order", OPCODES).table
     table = table[table.event == "execute"].assign(space="shared")  # what a peer's memory serves has its banks, too
-    seen = figures.traced(shared_accesses(table), tactic.footprint(problem, GPU).regions)
-    data = pd.concat([figures.modelled(tactic, problem), seen], ignore_index=True)
+    seen = observed(shared_accesses(table), tactic.footprint(problem, GPU).regions)
+    data = pd.concat([modelled(tactic, problem), seen], ignore_index=True)
     data = data.sort_values("access", kind="stable", ignore_index=True)
     facts = provenance("interpreter", kernel=tactic.kernel, tactic=str(tactic), n=problem.n, k=problem.k, m=problem.m)
-    return figures.conflict_bars(data), data, facts
+    return conflict_bars(data), data, facts

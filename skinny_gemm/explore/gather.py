@@ -5,8 +5,9 @@ from functools import partial
 import ipywidgets as widgets
 from matplotlib.figure import Figure
 
-from ..figures import cluster as cluster_figures
+from ..analysis import cluster as readings
 from ..figures import gather as figures
+from ..figures.cluster import traffic_view
 from ..layouts import ws_gemm as layout
 from ..runtime.trials import Trial
 from ..tactics import WsGemmTactic
@@ -20,7 +21,7 @@ from .traced import TracedExplorer, schedules
 class GatherExplorer(TracedExplorer):
     """Blocks and their owners, bytes from CTA to CTA, and the cluster over time: a real run in the interpreter."""
 
-    opcodes = cluster_figures.OPCODES
+    opcodes = readings.OPCODES
 
     def __init__(self) -> None:
         self.m = choice("M", [1, 8, 16, 20, 32], 20, continuous_update=False)  # each value is a run
@@ -40,9 +41,9 @@ class GatherExplorer(TracedExplorer):
 
     def read(self, run: Trial) -> None:
         t, p = self.tactic, self.problem
-        self.parts = cluster_figures.owners(p.m, t.rt, t.kq, t.ks)
-        self.moved = cluster_figures.traffic(run.table, t.ks)
-        self.spans = cluster_figures.spans(run.table, t, p)
+        self.parts = readings.owners(p.m, t.rt, t.kq, t.ks)
+        self.moved = readings.traffic(run.table, t.ks)
+        self.spans = readings.cluster_spans(run.table, t, p)
         self.block.max = int(self.parts.block.max())
 
     def views(self) -> list[View]:
@@ -56,7 +57,7 @@ class GatherExplorer(TracedExplorer):
         ]
 
     def _traffic(self) -> Figure:
-        leader = cluster_figures.planned_traffic(self.parts, self.tactic.ks, leader=True)
-        return cluster_figures.traffic_view(
+        leader = readings.planned_traffic(self.parts, self.tactic.ks, leader=True)
+        return traffic_view(
             {"bytes of sums, from CTA to CTA: the trace": self.moved, "the same with one leader (model)": leader}
         )

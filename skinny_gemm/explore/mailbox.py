@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from ..analysis.mailbox import fragment_sentence, state_table
 from ..artifact import CompiledKernel
 from ..figures import mailbox as figures
 from ..figures.export import provenance
@@ -154,8 +155,8 @@ class MailboxExplorer(ViewExplorer):
         return events(self.ranks.value, self.m.value, self.transport.value, self.broken.value)
 
     def table(self) -> pd.DataFrame:
-        """Every fragment (`figures.mailbox.state_table`) of the chosen mailbox after the chosen event."""
-        return figures.state_table(self.events[self.cursor.value].bits[self.box.value], self.front)
+        """Every fragment (`state_table`) of the chosen mailbox after the chosen event."""
+        return state_table(self.events[self.cursor.value].bits[self.box.value], self.front)
 
     def draw(self) -> None:
         happened, front = self.events, self.front
@@ -173,7 +174,7 @@ class MailboxExplorer(ViewExplorer):
         table = self.table()
         super().draw()
         chosen = table[(table.token == self.token.value) & (table.fragment == self.fragment.value)]
-        self.words.value = "<br>".join(html.escape(figures.fragment_sentence(row)) for row in chosen.itertuples())
+        self.words.value = "<br>".join(html.escape(fragment_sentence(row)) for row in chosen.itertuples())
 
     def views(self) -> list[View]:
         front, transport, broken = self.front, self.transport.value, self.broken.value

@@ -4,6 +4,7 @@ from functools import partial
 
 import pandas as pd
 
+from ..analysis import pipeline as readings
 from ..figures import pipeline as figures
 from ..problem import GemmProblem
 from ..runtime.trials import Trial
@@ -19,7 +20,7 @@ MAX_STAGES = 8
 class PipelineExplorer(SteppedExplorer):
     """Stages, k_tile and loaders; the schedule; and a cursor that steps from event to event, forward and back."""
 
-    opcodes = figures.OPCODES
+    opcodes = readings.OPCODES
 
     def __init__(self) -> None:
         self.k = choice("K", [1024, 2048, 4096], 2048, continuous_update=False)  # each value is a compilation and a run
@@ -46,12 +47,12 @@ class PipelineExplorer(SteppedExplorer):
 
     def read(self, run: Trial) -> None:
         regions = self.tactic.footprint(self.problem, GPU).regions
-        self.spans, self.phases = figures.spans(run.table, regions), figures.phases(run.table, regions)
-        self.roles = figures.roles(self.spans)
+        self.spans, self.phases = readings.ring_spans(run.table, regions), readings.phases(run.table, regions)
+        self.roles = readings.roles(self.spans)
         self.cursor.slider.max = int(self.spans.end.max())
 
     def state(self) -> pd.DataFrame:
-        return figures.state(self.spans, self.roles, self.cursor.value)
+        return readings.ring_state(self.spans, self.roles, self.cursor.value)
 
     def views(self) -> list[View]:
         tactic, time = self.tactic, self.cursor.value

@@ -7,13 +7,12 @@ import ipywidgets as widgets
 from .. import catalogue
 from .. import device as devices
 from ..problem import GemmProblem
-from ..tactics import KERNELS, Tactic, tactic_type
+from ..tactics import KERNELS, MAX_M, Tactic, tactic_type
 from . import markup
 from .base import Explorer
 from .controls import Choice, dropdown, in_a_row, slider, toggles
 
 CUSTOM = "custom N, K"
-MAX_M = 64  #: of the slider; a kernel that takes fewer tokens says so
 
 
 class ProblemControls(Explorer):

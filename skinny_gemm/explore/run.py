@@ -12,6 +12,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from .. import device as devices
+from ..analysis.errors import error_table
+from ..analysis.resources import smem_table
 from ..artifact import CompiledKernel
 from ..figures import errors, resources
 from ..figures.export import provenance
@@ -118,7 +120,7 @@ class RunExplorer(TacticControls):
             for result in run.results
         }
         footprint = tactic.footprint(problem, gpu)
-        occupied = resources.smem_map(footprint, gpu), resources.smem_table(footprint, gpu), model
+        occupied = resources.smem_map(footprint, gpu), smem_table(footprint, gpu), model
         return {**histograms, f"{stem}-smem": occupied}
 
     def _advance(self, fraction: float) -> None:
@@ -173,7 +175,7 @@ def _sass(compiled: CompiledKernel) -> str:
 
 def _table(run: Trial, result: Result) -> pd.DataFrame:
     """The errors of one result, counted."""
-    return errors.error_table(run.values(result), run.expected(result), result.dtype)
+    return error_table(run.values(result), run.expected(result), result.dtype)
 
 
 def _histogram(run: Trial, result: Result) -> Figure:

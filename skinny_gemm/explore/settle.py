@@ -7,8 +7,10 @@ import ipywidgets as widgets
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ..figures import cluster as cluster_figures
+from ..analysis import cluster as readings
+from ..analysis.loads import x_load_table
 from ..figures import settle as figures
+from ..figures.cluster import traffic_view
 from ..figures.export import provenance
 from ..layouts import ws_gemm as layout
 from ..runtime.trials import Trial
@@ -25,7 +27,7 @@ VIEWS = ("over time", AROUND, "owners and pushes")
 class SettleExplorer(SteppedExplorer):
     """Token groups through one cluster: a cursor that steps from event to event, owners, and pushed bytes."""
 
-    opcodes = cluster_figures.OPCODES
+    opcodes = readings.OPCODES
 
     def __init__(self) -> None:
         self.m = choice("M", [8, 12, 16, 20, 24, 32], 32, "260px", continuous_update=False)  # each value is a run
@@ -60,14 +62,14 @@ class SettleExplorer(SteppedExplorer):
 
     def read(self, run: Trial) -> None:
         t, p = self.tactic, self.problem
-        self.parts = cluster_figures.owners(p.m, t.rt, t.kq, t.ks, t.tg)
-        self.spans = cluster_figures.spans(run.table, t, p)
-        self.landings = figures.arrivals(run.table, t, p)
-        self.moved = cluster_figures.traffic(run.table, t.ks)
+        self.parts = readings.owners(p.m, t.rt, t.kq, t.ks, t.tg)
+        self.spans = readings.cluster_spans(run.table, t, p)
+        self.landings = readings.arrivals(run.table, t, p)
+        self.moved = readings.traffic(run.table, t.ks)
         self.cta.max, self.cursor.slider.max = t.ks - 1, int(self.spans.end.max())
 
     def state(self) -> pd.DataFrame:
-        return cluster_figures.state(self.spans_of_cta, self.cursor.value, figures.span_sentence)
+        return readings.cluster_state(self.spans_of_cta, self.cursor.value, readings.settle_sentence)
 
     def draw(self) -> None:
         moving = self.view.value != VIEWS[2]
@@ -90,10 +92,10 @@ class SettleExplorer(SteppedExplorer):
 
     def _traffic(self) -> Figure:
         last = self.parts[self.parts.group == self.parts.group.max()]
-        return cluster_figures.traffic_view(
+        return traffic_view(
             {
                 "pushed bytes, from CTA to CTA: the trace": self.moved,
-                "of the last group alone (model)": cluster_figures.planned_traffic(last, self.tactic.ks),
+                "of the last group alone (model)": readings.planned_traffic(last, self.tactic.ks),
             }
         )
 
@@ -124,8 +126,8 @@ class PitchExplorer(ViewExplorer):
         super().draw()
 
     def table(self) -> pd.DataFrame:
-        """The load without padding, then with it (`figures.settle.x_load_table`)."""
-        tables = [figures.x_load_table(self.k_slice, padded).assign(padded=padded) for padded in (False, True)]
+        """The load without padding, then with it (`x_load_table`)."""
+        tables = [x_load_table(self.k_slice, padded).assign(padded=padded) for padded in (False, True)]
         return pd.concat(tables)
 
     def views(self) -> list[View]:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from ..analysis.errors import error_table
 from ..figures import errors
 from ..figures.export import provenance
 from ..runtime.trials import relative_error
@@ -14,7 +15,7 @@ def environment() -> Any:
     """What is here and what will run the kernels, as a table for a notebook's output."""
     from IPython.display import HTML
 
-    from ..cli.doctor import doctor
+    from ..runtime.doctor import doctor
 
     report = doctor()
     packages = report.pop("packages")
@@ -29,7 +30,7 @@ def compare_with_fp64(out: Any, x: Any, weight: Any) -> Shown:
     """The errors of `out` `[M, N]` against x `[M, K]` @ weight `[N, K]`^T in FP64; torch tensors."""
     reference = (x.double() @ weight.double().T).cpu().numpy()
     values = out.double().cpu().numpy()
-    data = errors.error_table(values, reference)
+    data = error_table(values, reference)
     gpu = None
     if out.is_cuda:
         import torch

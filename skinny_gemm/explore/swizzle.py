@@ -4,6 +4,7 @@ import ipywidgets as widgets
 import pandas as pd
 from matplotlib.figure import Figure
 
+from ..analysis.loads import ADDRESSES, ldmatrix_table
 from ..figures import layout as figures
 from ..figures.export import provenance
 from ..layouts import swizzle
@@ -33,8 +34,8 @@ class SwizzleExplorer(ViewExplorer):
         super().__init__(rows, [self.picture, self.source])
 
     def table(self) -> pd.DataFrame:
-        """One row per lane (`figures.layout.ldmatrix_table`) for what the controls say."""
-        return figures.ldmatrix_table(
+        """One row per lane (`ldmatrix_table`) for what the controls say."""
+        return ldmatrix_table(
             self.operand.value, self.warp.value, 0, self.phase.value, self.k_tile.value, self.swizzled.value
         )
 
@@ -46,7 +47,7 @@ class SwizzleExplorer(ViewExplorer):
             self.phase.value = min(self.phase.value, phases - 1)
         self.phase.layout.display = "none" if phases == 1 else ""
         super().draw()
-        address = figures.ADDRESSES[self.operand.value]
+        address = ADDRESSES[self.operand.value]
         self.source.value = source_of(address, swizzle.tile_offset if self.swizzled.value else swizzle.plain_offset)
 
     def views(self) -> list[View]:

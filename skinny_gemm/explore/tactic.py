@@ -13,8 +13,10 @@ import pandas as pd
 
 from .. import device as devices
 from .. import records
+from ..analysis.performance import measured, recorded, used
 from ..artifact import Resources
-from ..figures import performance, views
+from ..bench.task import Measurement, Task
+from ..figures import views
 from ..problem import GemmProblem
 from ..records import best as tables
 from ..runtime import compile_kernel
@@ -35,7 +37,7 @@ class TacticExplorer(TacticControls):
     Bandwidth against M beside the roofline, bandwidth against each field of the tactic, or what one step of each slider
     does. Only what is shown is drawn. Times are recorded, or live, or the model's, and always say which.
     `data_dir` holds the recorded campaigns (the repository's data/ by default), `device` is a catalogued name. Where a
-    GPU is, *Measure live* times the tactic on it; `machine(gpu, shapes)` makes the `bench.machine.Machine` for that.
+    GPU is, *Measure live* times the tactic on it; `machine(gpu, shapes)` makes the `bench.rig.Rig` for that.
     """
 
     def __init__(
@@ -79,13 +81,13 @@ class TacticExplorer(TacticControls):
         n, k, device, mode = self.n.value, self.k.value, self.device.value, self.mode.value
         key = n, k, device, mode, len(self.live)
         if self._key != key:
-            table = views.recorded(self.records, n, k, device, mode)
+            table = recorded(self.records, n, k, device, mode)
             fresh = self.live[(self.live.device == device) & (self.live["mode"] == mode)]
             if len(fresh):
-                live = performance.measured(fresh.assign(live=True), n, k)
+                live = measured(fresh.assign(live=True), n, k)
                 table = pd.concat([table, live]) if len(table) else live
             self._key, self._table = key, table
-        campaigns = views.used(self._table, self.campaigns)
+        campaigns = used(self._table, self.campaigns)
         return views.TacticView(self.kernel.value, self.tactic, self.problem, self.gpu, mode, self._table, campaigns)
 
     def take_best(self) -> None:
@@ -112,10 +114,10 @@ class TacticExplorer(TacticControls):
             raise ValueError(f"The GPU here is {gpu.title if gpu else 'none'}, but {self.gpu.title} is on screen.")
         tactic, n, k, mode = self.checked(), self.n.value, self.k.value, self.mode.value
         ms = [m for m in sorted({*LIVE_MS, self.m.value}) if tactic.why_not(GemmProblem(m, n, k), gpu) is None]
-        points = [records.Point(tactic.kernel, n, k, m, str(tactic), mode) for m in ms]
+        tasks = [Task.of(tactic.kernel, GemmProblem(m, n, k), tactic, mode) for m in ms]
         self._stop.clear()
-        self._measuring(True, len(points))
-        thread = threading.Thread(target=lambda: self.guard(lambda: self._sweep(gpu, points)), daemon=True)
+        self._measuring(True, len(tasks))
+        thread = threading.Thread(target=lambda: self.guard(lambda: self._sweep(gpu, tasks)), daemon=True)
         thread.start()
         return thread
 
@@ -157,14 +159,14 @@ class TacticExplorer(TacticControls):
         }
         return " &nbsp;·&nbsp; ".join(f"{name}: <b>{value}</b>" for name, value in facts.items())
 
-    def _sweep(self, gpu: devices.Device, points: list[records.Point]) -> None:
-        """Measures `points` one by one, each drawn as it comes, until done or cancelled."""
+    def _sweep(self, gpu: devices.Device, tasks: list[Task]) -> None:
+        """Measures `tasks` one by one, each drawn as it comes, until done or cancelled."""
         try:
-            machine = self.machine(gpu, [(points[0].n, points[0].k)])
-            for done, point in enumerate(points, 1):
+            machine = self.machine(gpu, [(tasks[0].point.n, tasks[0].point.k)])
+            for done, task in enumerate(tasks, 1):
                 if self._stop.is_set():
                     return
-                row = pd.DataFrame([_row(gpu, point, machine.measure(point))], columns=records.COLUMNS)
+                row = pd.DataFrame([_row(gpu, task.point, machine.measure(task))], columns=records.COLUMNS)
                 self.live = pd.concat([self.live, row]) if len(self.live) else row
                 self.progress.value = done
                 self.redraw()
@@ -179,9 +181,9 @@ class TacticExplorer(TacticControls):
 
 
 def _machine(gpu: devices.Device, shapes: list[tuple[int, int]]) -> Any:
-    from ..bench.machine import Machine  # which loads the compiler
+    from ..bench.rig import Rig  # which loads the compiler
 
-    return Machine(gpu, shapes, secrets.randbits(32))
+    return Rig(gpu, shapes, secrets.randbits(32))
 
 
 def _binary(tactic: Tactic, problem: GemmProblem, gpu: devices.Device) -> tuple:
@@ -189,9 +191,9 @@ def _binary(tactic: Tactic, problem: GemmProblem, gpu: devices.Device) -> tuple:
     return tactic, *tactic.specialisation(problem).items(), gpu.arch
 
 
-def _row(gpu: devices.Device, point: records.Point, measurement: Any) -> records.Record:
-    """One live measurement (`bench.machine.Measurement`) as a record of no campaign, its times not rounded."""
-    interval = records.interval_of(point.mode, measurement.samples_us)
+def _row(gpu: devices.Device, point: records.Point, measurement: Measurement) -> records.Record:
+    """One live measurement as a record of no campaign, its times not rounded."""
+    interval = records.interval_of(measurement.samples_us)
     return records.Record(
         campaign="live",
         device=gpu.name,

@@ -6,7 +6,8 @@ import ipywidgets as widgets
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ..figures import weights as figures
+from ..analysis import stationary as readings
+from ..figures import stationary as figures
 from ..figures.export import provenance
 from ..layouts import ws_gemm as layout
 from ..problem import GemmProblem
@@ -35,7 +36,7 @@ class WeightStationaryExplorer(ViewExplorer):
         self.cta = slider("CTA", 0, 7, 1, "200px")
         self.warp = slider("warp", 0, 15, 2, "200px")
         self.permutation, self.placement = Picture(), Picture()
-        self._fragments = figures.fragment_table()  # the same for every lane and block
+        self._fragments = readings.fragment_table()  # the same for every lane and block
         self.verdict, self.source = widgets.HTML(), widgets.HTML()
         rows = [(self.lane, self.block, self.cta, self.warp), (self.rt, self.kq, self.ks, self.staged, self.k)]
         super().__init__(rows, [self.permutation, self.verdict, self.placement, self.source])
@@ -68,9 +69,9 @@ class WeightStationaryExplorer(ViewExplorer):
         self.source.value = source_of(*drawn)
 
     def table(self) -> pd.DataFrame:
-        """Where the weights wait (`figures.weights.placement_table`) for what the controls say."""
+        """Where the weights wait (`placement_table`) for what the controls say."""
         t = self.tactic
-        return figures.placement_table(t.rt, t.kq, t.ks, t.blocks(self.problem), t.staged)
+        return readings.placement_table(t.rt, t.kq, t.ks, t.blocks(self.problem), t.staged)
 
     def views(self) -> list[View]:
         t, k, lane, column = self.tactic, self.k.value, self.lane.value, self.column
@@ -92,7 +93,7 @@ class WeightStationaryExplorer(ViewExplorer):
 class ExposureExplorer(TracedExplorer):
     """One warp of a traced run, before and after the wait for the previous kernel."""
 
-    opcodes = figures.OPCODES
+    opcodes = readings.OPCODES
 
     def __init__(self) -> None:
         late = dict(continuous_update=False)  # each value is a compilation and a run
@@ -121,9 +122,9 @@ class ExposureExplorer(TracedExplorer):
         self._table, self._ptx = run.table, run.compiled.ptx
 
     def steps(self) -> pd.DataFrame:
-        """The chosen warp's instructions (`figures.weights.warp_steps`)."""
+        """The chosen warp's instructions (`warp_steps`)."""
         of_warp = self._table[(self._table.cta == 0) & (self._table.warp == self.warp.value)]
-        return figures.warp_steps(of_warp, self._ptx, self.tactic.smem_regions(self.problem))
+        return readings.warp_steps(of_warp, self._ptx, self.tactic.smem_regions(self.problem))
 
     def views(self) -> list[View]:
         warp = self.warp.value

@@ -1,39 +1,18 @@
-"""How exact a result is: its distance from FP64, in units of the spacing of its own format."""
+"""The histogram of a result's distance from FP64, in units of the spacing of its own format."""
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from ..analysis.errors import FORMATS, LIMIT
 from . import style
-from .panel import Panel
-
-LIMIT = 1.0  #: spacings of BF16; what lies beyond is counted in the outermost bins
-BINS = 60
-FORMATS = {"bf16": ("BF16", 7), "f32": ("FP32", 23)}  #: name, and bits after the leading one
-
-
-def error_table(out: np.ndarray, reference: np.ndarray, dtype: str = "bf16") -> pd.DataFrame:
-    """A histogram of (out - reference) in spacings of `dtype` at the reference: low, high, count; ends hold the rest.
-
-    `out` and `reference` are FP64 of one shape. Of FP32, whose last bits the accumulation decides, it spans nine in ten
-    outputs. ValueError if an output is NaN: it was not written.
-    """
-    if np.isnan(out).any():
-        raise ValueError(f"{int(np.isnan(out).sum())} outputs are NaN: they were not written, or an operand was NaN")
-    exponent = np.floor(np.log2(np.maximum(np.abs(reference), 2.0**-126)))
-    distance = (out - reference) / 2.0 ** (exponent - FORMATS[dtype][1])
-    limit = LIMIT
-    if dtype != "bf16":
-        limit = max(LIMIT, 2.0 ** np.ceil(np.log2(max(np.quantile(np.abs(distance), 0.9), LIMIT))))
-    edges = np.linspace(-limit, limit, BINS + 1)
-    counts, _ = np.histogram(np.clip(distance, -limit, limit), edges)
-    return pd.DataFrame({"low": edges[:-1], "high": edges[1:], "count": counts})
+from .panel import Panel, rectangles
 
 
 def error_histogram(
     table: pd.DataFrame, relative_error: float, dtype: str = "bf16", name: str = "", theme: style.Theme = style.LIGHT
 ) -> Figure:
-    """`table` from `error_table`, with the band that rounding the exact product alone would fill.
+    """`table` from `analysis.errors.error_table`, with the band that rounding the exact product alone would fill.
 
     `name` tells one of several results.
     """
@@ -46,8 +25,7 @@ def error_histogram(
     panel.title(f"{what} outputs against FP64; relative Frobenius error {relative_error:.2e}")
     panel.boxes([(-0.5, 0, 1, top)], theme.grid)
     width = table.high - table.low
-    panel.boxes(np.column_stack([table.low, 0 * width, width, table["count"]]), theme.blue, edgecolor=theme.paper,
-                linewidth=0.3)  # fmt: skip
+    panel.boxes(rectangles(table.low, 0, width, table["count"]), theme.blue, edgecolor=theme.paper, linewidth=0.3)
     ticks = np.linspace(-limit, limit, 9)
     names = [f"{t:g}" for t in ticks]
     names[0], names[-1] = f"≤ {names[0]}", f"≥ {names[-1]}"

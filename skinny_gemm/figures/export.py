@@ -8,10 +8,7 @@ import io
 import json
 import os
 import re
-import subprocess
-import tempfile
 from collections.abc import Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,69 +16,27 @@ import matplotlib
 import pandas as pd
 from matplotlib.figure import Figure
 
+from ..analysis.provenance import one_line, provenance
+from ..checks import check_choice
+from ..files import write_whole
 from . import style
+
+__all__ = ["CSS", "FORMATS", "export", "inline_svg", "one_line", "provenance", "render"]
 
 FORMATS = ("svg", "pdf", "png")
 PNG_DPI = 300
-SOURCES = ("recorded", "live", "interpreter", "model")
-
-
-@cache
-def commit() -> str:
-    """The commit of the working tree that draws, "+" appended if it has changes; "unknown" outside a repository."""
-    here = Path(__file__).resolve().parent
-
-    def git(*args):
-        return subprocess.run(["git", "-C", here, *args], capture_output=True, text=True, timeout=10)
-
-    try:
-        head = git("rev-parse", "--short=8", "HEAD")
-        dirty = git("status", "--porcelain", "--untracked-files=no").stdout.strip()
-    except (OSError, subprocess.TimeoutExpired):
-        return "unknown"
-    return head.stdout.strip() + ("+" if dirty else "") if head.returncode == 0 else "unknown"
-
-
-def provenance(source: str, **facts: Any) -> dict[str, Any]:
-    """Where a figure's numbers come from: `source` is recorded, live, interpreter or model; `facts` such as device,
-    campaign, commit (of the campaign, else this working tree's), kernel, n, k, m, tactic. Facts that are None drop.
-    """
-    if source not in SOURCES:
-        raise ValueError(f"source is {source!r}: a number is one of {', '.join(SOURCES)}")
-    return {"source": source, "commit": commit()} | {k: v for k, v in facts.items() if v is not None}
-
-
-def one_line(facts: Mapping[str, Any]) -> str:
-    """The footer: device, source and campaign, kernel and tactic, shape, commit, as far as known."""
-    source = [facts.get("source"), facts.get("launches"), facts.get("schedule")]
-    if "campaign" in facts:
-        others = len(facts.get("campaigns", ())) - 1
-        source.append(f"campaign {facts['campaign']}" + (f" and {others} more" if others > 0 else ""))
-    if facts.get("live_points") and facts["source"] != "live":
-        source.append(f"{facts['live_points']} live points")
-    if "model" in facts and facts["source"] != "model":
-        source.append("dotted: model")
-    kernel = " ".join(str(facts[name]) for name in ("kernel", "tactic") if name in facts)
-    shape = " ".join(f"{name.upper()}={facts[name]}" for name in ("m", "n", "k") if name in facts)
-    commit = f"commit {facts['commit']}" if "commit" in facts else None
-    parts = [facts.get("device"), ", ".join(part for part in source if part), kernel, shape, commit]
-    return "  |  ".join(str(part) for part in parts if part)
 
 
 def export(
-    figure: Figure,
-    data: pd.DataFrame,
-    provenance: Mapping[str, Any],
-    path_stem: str | os.PathLike,
+    figure: Figure, data: pd.DataFrame, provenance: Mapping[str, Any], path_stem: str | os.PathLike,
     formats: Sequence[str] = FORMATS,
-) -> list[Path]:
+) -> list[Path]:  # fmt: skip
     """Writes `path_stem`.svg, .pdf, .png (300 dpi), .csv (the plotted `data`) and .json (`provenance`).
 
     Returns the paths written. Each file appears whole or not at all. ValueError on an unknown format.
     """
-    unknown = [f for f in formats if f not in FORMATS]
-    if unknown:
-        raise ValueError(f"format {unknown[0]!r} is not one of {', '.join(FORMATS)}")
+    for format in formats:
+        check_choice("format", format, FORMATS)
     facts = json.dumps(dict(provenance), sort_keys=True, default=str)
     stem = Path(path_stem)
     stem.parent.mkdir(parents=True, exist_ok=True)
@@ -92,7 +47,7 @@ def export(
         style.set_footer(figure, "")
     files["csv"] = data.to_csv(index=False, lineterminator="\n").encode()
     files["json"] = (json.dumps(json.loads(facts), indent=2, sort_keys=True) + "\n").encode()
-    return [_write(stem.with_name(f"{stem.name}.{suffix}"), content) for suffix, content in files.items()]
+    return [write_whole(stem.with_name(f"{stem.name}.{suffix}"), content) for suffix, content in files.items()]
 
 
 def render(figure: Figure, format: str, description: str = "", salt: str = "skinny_gemm") -> bytes:
@@ -109,20 +64,6 @@ def render(figure: Figure, format: str, description: str = "", salt: str = "skin
             facecolor=figure.get_facecolor(),
         )  # fmt: skip
     return buffer.getvalue()
-
-
-def _write(path: Path, content: bytes) -> Path:
-    """Writes beside `path` and renames, so that a reader never sees half a file."""
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-    return path
 
 
 _NAMES = {value: name for name, value in style.LIGHT.colors().items()}

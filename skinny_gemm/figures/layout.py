@@ -1,82 +1,17 @@
 """Pictures of shared memory: the swizzle, and the linked view of one `ldmatrix`.
 
-In both of them colour is the group of four banks that serves a 16-byte chunk. Offsets are those of `layouts.swizzle`
-and `layouts.warp_splitk`.
+In both of them colour is the group of four banks that serves a 16-byte chunk.
 """
-
-from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from ..analysis.loads import bank_sentence, group, lane_sentence
 from ..layouts import banks
-from ..layouts import warp_splitk as layout
-from ..layouts.fragments import ldmatrix_destination
 from ..layouts.swizzle import CHUNK, ELEMENT_BYTES, plain_offset, tile_offset
 from . import style
-from .panel import Panel
-
-CHUNK_BYTES = CHUNK * ELEMENT_BYTES
-GROUPS = banks.BANKS * banks.WORD // CHUNK_BYTES  #: eight groups of four banks
-ADDRESSES = {"A": layout.a_ldmatrix, "B": layout.b_ldmatrix}
-
-
-def group(address):
-    """The group of four banks, 0..7, of the 16-byte chunk at byte `address`."""
-    return address // CHUNK_BYTES % GROUPS
-
-
-def ldmatrix_table(operand: str, warp: int, step: int, phase: int, k_tile: int, swizzled: bool = True) -> pd.DataFrame:
-    """What each of the 32 lanes does in one `ldmatrix.x4` of the kernel: one row per lane.
-
-    `operand` "A" or "B"; `phase` is the k16 phase of A, the pair of phases of B. Columns: lane, row and col (element of
-    the tile), address (byte in the stage), bank (the first of four), matrix (0..3, served one after the other), turn
-    (how many lanes of the same matrix go before it at the same banks), register (which of four it fills) and
-    first_lane (of the four lanes that get its 16 bytes).
-    """
-    if operand not in ADDRESSES:
-        raise ValueError(f"operand is {operand!r}: the kernel loads A and B")
-    lane = np.arange(banks.LANES)
-    row, col = ADDRESSES[operand](warp, step, phase, lane, k_tile)
-    address = ELEMENT_BYTES * (tile_offset if swizzled else plain_offset)(row, col, k_tile)
-    matrix, first_lane = ldmatrix_destination(lane)  # a matrix fills the register of its number
-    same = (matrix[:, None] == matrix) & (group(address)[:, None] == group(address)) & (lane[:, None] > lane)
-    return pd.DataFrame(
-        {
-            "lane": lane,
-            "row": row,
-            "col": col,
-            "address": address,
-            "bank": banks.bank(address),
-            "matrix": matrix,
-            "turn": same.sum(axis=1),
-            "register": matrix,
-            "first_lane": first_lane,
-        }
-    )
-
-
-def lane_sentence(table: pd.DataFrame, lane: int) -> str:
-    """The way of one lane's 16 bytes, from its address to the registers they fill."""
-    r = table.loc[lane]
-    return (
-        f"lane {lane}  →  row {r.row}, k {r.col} to {r.col + CHUNK - 1}  →  byte {r.address} of the stage  →  "
-        f"16-byte chunk {r.address // CHUNK_BYTES}  →  banks {r.bank} to {r.bank + 3}  →  "
-        f"register {r.register} of lanes {r.first_lane} to {r.first_lane + 3}"
-    )
-
-
-def bank_sentence(table: pd.DataFrame, bank: int) -> str:
-    """Which lanes hit one bank, matrix by matrix."""
-    hit = table[table.bank == bank // 4 * 4]
-    parts = [f"matrix {m}: {_lanes(rows.lane)}" for m, rows in hit.groupby("matrix")]
-    return f"bank {bank} serves  " + ";  ".join(parts) if parts else f"bank {bank} serves no lane of this load"
-
-
-def _lanes(lanes: Sequence[int]) -> str:
-    lanes = list(lanes)
-    return f"lane {lanes[0]}" if len(lanes) == 1 else f"lanes {', '.join(map(str, lanes))}"
+from .panel import Panel, rectangles
 
 
 def swizzle_map(k_tile: int, rows: int = 16, theme: style.Theme = style.LIGHT) -> Figure:
@@ -110,12 +45,11 @@ def ldmatrix_view(
 ) -> Figure:
     """One `ldmatrix.x4`, linked: the chunks its lanes address, the banks that serve them, the registers they fill.
 
-    `table` from `ldmatrix_table`; `rows` of the tile drawn. `lane` is lit in every panel; so is each lane that hits
-    `bank`, if given.
+    `table` from `analysis.loads.ldmatrix_table`; `rows` of the tile drawn. `lane` is lit in every panel; so is each
+    lane that hits `bank`, if given.
     """
     fig = style.figure(12, 6.9, theme)
     columns = k_tile // CHUNK
-    ones = np.ones(banks.LANES)
     colors = [style.BANK_GROUPS[g] for g in group(table.address)]
     swizzled = bool((table.address != ELEMENT_BYTES * plain_offset(table.row, table.col, k_tile)).any())
 
@@ -123,7 +57,7 @@ def ldmatrix_view(
     _tile(tile, tile_offset if swizzled else plain_offset, k_tile, alpha=0.3)
     tile.title("tile: the chunk each lane addresses")
     _group_key(tile)
-    chunks = np.column_stack([table.col // CHUNK, table.row, ones, ones])
+    chunks = rectangles(table.col // CHUNK, table.row)
     tile.boxes(chunks, colors, edgecolor=theme.ink, linewidth=0.6)
     tile.labels(chunks[:, :2] + 0.5, table.lane, style.ON_FILL, size=7.5 if columns > 16 else 9)
 
@@ -139,15 +73,15 @@ def ldmatrix_view(
     if bank is not None:
         serve.boxes([(bank, 0, 1, height)], theme.faint, alpha=0.6)
     wavefront = (np.cumsum(rounds) - rounds)[table.matrix] + table.turn
-    served = np.column_stack([table.bank, wavefront, 4 * ones, ones])
+    served = rectangles(table.bank, wavefront, 4)
     serve.boxes(served, colors, edgecolor=theme.paper, linewidth=0.4)
     serve.labels(served[:, :2] + [2, 0.5], table.lane, style.ON_FILL, size=min(9, 200 / height))
 
-    registers = Panel(fig, 6.6, 1.1, 5.1, 0.92, theme, x=(0, banks.LANES), y=(4, 0))
+    registers = Panel(fig, 6.6, 1.1, 5.1, 0.92, theme, x=(0, banks.WARP), y=(4, 0))
     registers.title("registers: the lane whose bytes fill them")
     registers.ticks("x", np.arange(0, 32, 4) + 0.5, range(0, 32, 4), "lane that receives", grid=False)
     registers.ticks("y", np.arange(4) + 0.5, [f"R{r}" for r in range(4)], grid=False)
-    filled = np.column_stack([table.first_lane, table.register, 4 * ones, ones])
+    filled = rectangles(table.first_lane, table.register, 4)
     registers.boxes(filled, colors, edgecolor=theme.paper, linewidth=0.8)
     registers.labels(filled[:, :2] + [2, 0.5], table.lane, style.ON_FILL, size=8.5)
 
@@ -155,10 +89,9 @@ def ldmatrix_view(
     for panel, places in ((tile, chunks), (serve, served), (registers, filled)):
         panel.boxes(places[hits], "none", edgecolor=style.ON_FILL, linewidth=1.8, zorder=3)
         panel.boxes(places[[lane]], "none", edgecolor=theme.vermillion, linewidth=3.5, zorder=3.5)
-    sentence = dict(ha="left", va="baseline", size=style.TEXT)
-    tile.note(0, 1, lane_sentence(table, lane), weight="bold", offset=(0, 52), **sentence)
+    tile.sentence(lane_sentence(table, lane), 0, 52)
     if bank is not None:
-        tile.note(0, 1, bank_sentence(table, bank), offset=(0, 33), **sentence)
+        tile.sentence(bank_sentence(table, bank), 0, 33, weight="normal")
     return fig
 
 
@@ -167,10 +100,7 @@ def _tile(panel: Panel, offset, k_tile: int, alpha: float = 1.0) -> None:
     columns, rows = k_tile // CHUNK, panel.y[0]
     row, chunk = np.divmod(np.arange(rows * columns), columns)
     colors = [style.BANK_GROUPS[g] for g in group(ELEMENT_BYTES * offset(row, CHUNK * chunk, k_tile))]
-    ones = np.ones(len(row))
-    panel.boxes(
-        np.column_stack([chunk, row, ones, ones]), colors, edgecolor=panel.theme.paper, linewidth=0.5, alpha=alpha
-    )
+    panel.boxes(rectangles(chunk, row), colors, edgecolor=panel.theme.paper, linewidth=0.5, alpha=alpha)
     at = np.arange(0, columns, columns // 8)
     panel.ticks("x", at + 0.5, CHUNK * at, "k of the chunk's first element", grid=False)
     panel.ticks("y", np.arange(0, rows, 2) + 0.5, range(0, rows, 2), "row", grid=False)

@@ -6,6 +6,7 @@ millisecond, still as text in SVG and PDF. All marks are ordinary artists of the
 """
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.artist import Artist
@@ -17,8 +18,22 @@ from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox, BboxTransformFrom, BboxTransformTo, Transform, TransformedBbox
+from numpy.typing import ArrayLike
 
 from . import style
+
+STEPS = [float(f"{digit}e{power}") for power in range(-3, 10) for digit in (1, 2, 5)]
+
+
+def tick_step(span: float, most: int, least: float = 1) -> float:
+    """How far ticks are apart: the first of 1, 2, 5, 10 ..., from `least` on, that cuts `span` into at most `most`."""
+    return next(step for step in STEPS if step >= least and span / step <= most)
+
+
+def rectangles(x: ArrayLike, y: ArrayLike, width: ArrayLike = 1, height: ArrayLike = 1) -> np.ndarray:
+    """Rectangles (n, 4) for `Panel.boxes`; each argument an array (n,) or one number for all."""
+    return np.column_stack(np.broadcast_arrays(x, y, width, height))
+
 
 _BEFORE = {"left": 0.0, "center": 0.5, "right": 1.0}  # share of the width left of the point
 _BELOW = {"center": 0.36, "top": 0.76, "bottom": -0.1, "baseline": 0.0}  # share of the height, for one-line text
@@ -52,10 +67,12 @@ class Labels(Artist):
         self.set_transform(transform)
         self.set_zorder(4)
 
-    def get_window_extent(self, renderer=None):
-        return Bbox.null()  # labels never take part in layout
+    def get_window_extent(self, renderer: Any = None) -> Bbox:
+        """Nothing: labels never take part in layout."""
+        return Bbox.null()
 
-    def draw(self, renderer):
+    def draw(self, renderer: Any) -> None:
+        """Writes every text, as matplotlib asks of an artist."""
         pixels = renderer.points_to_pixels(1.0)
         dx = self.offset[0] * pixels
         dy = (self.offset[1] - _BELOW[self.va] * self.font.get_size_in_points()) * pixels
@@ -95,15 +112,15 @@ class Panel:
             artist.set_clip_box(self.box)
         return self.figure.add_artist(artist)
 
-    def line(self, x, y, color: str, clip: bool = True, **look) -> Artist:
+    def line(self, x: ArrayLike, y: ArrayLike, color: str, clip: bool = True, **look) -> Artist:
         """A line or markers; `look` as matplotlib's `Line2D` takes it."""
         return self.add(Line2D(np.asarray(x), np.asarray(y), color=color, transform=self.data, **look), clip)
 
-    def lines(self, many: Sequence, colors, clip: bool = True, **look) -> Artist:
+    def lines(self, many: Iterable, colors: Any, clip: bool = True, **look) -> Artist:
         """Many lines, each a sequence of (x, y); `look` as `LineCollection` takes it."""
-        return self.add(LineCollection(many, colors=colors, transform=self.data, **look), clip)
+        return self.add(LineCollection(list(many), colors=colors, transform=self.data, **look), clip)
 
-    def boxes(self, rectangles, fill, **look) -> None:
+    def boxes(self, rectangles: Any, fill: Any, **look) -> None:
         """Rectangles (n, 4: x, y, width, height); `fill` is one colour, n colours, or "none" for outlines.
 
         One path per colour, which draws fast; `look` as `PathPatch` takes it.
@@ -117,7 +134,7 @@ class Panel:
             path = Path(corners.transpose(2, 0, 1).reshape(-1, 2), codes)
             self.add(PathPatch(path, **({"linewidth": 0} | look | {"facecolor": color, "transform": self.data})))
 
-    def labels(self, points, texts: Iterable[object], color: str | None = None, **look) -> None:
+    def labels(self, points: Any, texts: Iterable[object], color: str | None = None, **look) -> None:
         """Texts at data coordinates; `look` as `Labels` takes it."""
         self.add(Labels(points, texts, self.data, color or self.theme.ink, **look))
 
@@ -129,7 +146,11 @@ class Panel:
         """A bold title above the left end, `raised` points over the top edge."""
         self.note(0, 1, text, size=style.TITLE, ha="left", va="baseline", weight="bold", offset=(0, raised))
 
-    def ticks(self, axis: str, at, texts, name: str = "", grid: bool = True) -> None:
+    def sentence(self, text: str, dx: float, dy: float, weight: str = "bold") -> None:
+        """What the panel shows, in words: (dx, dy) points from its upper left corner."""
+        self.note(0, 1, text, size=style.TEXT, ha="left", va="baseline", weight=weight, offset=(dx, dy))
+
+    def ticks(self, axis: str, at: Any, texts: Iterable[object], name: str = "", grid: bool = True) -> None:
         """Labels at positions `at` of axis "x" or "y", grid lines, and the axis's name.
 
         The y name is written level, above the axis, where it needs no turned head.
@@ -146,6 +167,30 @@ class Panel:
             self.note(0, 1, name, ha="right", va="bottom", offset=(-5, 6))
         if grid:
             self.lines(np.stack([start, end], axis=1), self.theme.grid, clip=False, linewidths=0.7, zorder=0.5)
+
+    def level_ticks(self, most: int, name: str = "") -> None:
+        """At most `most` levels of the y axis, from 0 on."""
+        levels = np.arange(0, self.y[1], tick_step(self.y[1], most, least=0.1))
+        self.ticks("y", levels, [f"{level:g}" for level in levels.round(3)], name)
+
+    def mark(self, x: float) -> None:
+        """A faint, dashed line across the panel at `x`: what is selected."""
+        ends = [(x, self.y[0]), (x, self.y[1])]
+        self.lines([ends], self.theme.faint, linewidths=1.2, linestyles=[(0, (2, 2))])
+
+    def row_names(
+        self, names: Iterable[object], color: str | None = None, gap: float = 8, at: float = 0.5, **look
+    ) -> None:
+        """Texts `gap` points left of rows 0, 1, ..., each at the part `at` of its row."""
+        names = list(names)
+        self.labels(
+            [(self.x[0], i + at) for i in range(len(names))], names, color, ha="right", offset=(-gap, 0), **look
+        )
+
+    def column_names(self, names: Iterable[object], color: str | None = None) -> None:
+        """Texts below columns 0, 1, ..."""
+        names = list(names)
+        self.labels([(i + 0.5, self.y[0]) for i in range(len(names))], names, color, va="top", offset=(0, -4))
 
     def frame(self, sides: str = "lb") -> None:
         """The left, bottom, right or top edges ("lbrt")."""

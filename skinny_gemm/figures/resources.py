@@ -1,26 +1,14 @@
-"""What a tactic occupies: shared memory, drawn to scale over the SM that the CTAs share."""
+"""Shared memory drawn to scale over the SM that the CTAs share."""
 
-import pandas as pd
 from matplotlib.figure import Figure
 
+from ..analysis.resources import smem_table
 from ..device import Device
 from ..tactics import Footprint
 from . import style
 from .panel import Panel
 
 KB = 1024
-
-
-def smem_table(footprint: Footprint, device: Device) -> pd.DataFrame:
-    """One row per region of every CTA that fits on an SM, and what is free: cta, region, start in the SM, bytes."""
-    rows, start = [], 0
-    for cta in range(footprint.ctas_per_sm):
-        rows.append((cta, "reserved", start, device.smem_reserved_per_cta))
-        start += device.smem_reserved_per_cta
-        rows += [(cta, name, start + offset, size) for name, offset, size in footprint.regions]
-        start += footprint.smem_bytes
-    rows.append((-1, "free", start, max(device.smem_per_sm - start, 0)))
-    return pd.DataFrame(rows, columns=["cta", "region", "start", "bytes"])
 
 
 def smem_map(footprint: Footprint, device: Device, theme: style.Theme = style.LIGHT) -> Figure:

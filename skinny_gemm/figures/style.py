@@ -6,6 +6,7 @@ hatch, cells in the number written on them.
 """
 
 from dataclasses import dataclass, fields
+from typing import Any
 
 import matplotlib
 from matplotlib.figure import Figure
@@ -39,6 +40,7 @@ class Theme:
         return self.blue, self.vermillion, self.green, self.purple, self.orange, self.sky, self.grey
 
     def colors(self) -> dict[str, str]:
+        """Every colour by its name."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
 
@@ -52,14 +54,13 @@ DARK = Theme(
     blue="#4aa8e0", orange="#f0b030", green="#2bc49a", vermillion="#ff8447", purple="#e39ac6", sky="#8ad0f7",
     grey="#98a4b0",
 )  # fmt: skip
-THEMES = {"light": LIGHT, "dark": DARK}
 
 #: Fills for the eight groups of four banks, light enough for `ON_FILL` text in either theme.
 BANK_GROUPS = ("#9ad0f0", "#f7c66b", "#8fd6bd", "#f6ef9b", "#8fb1dc", "#f2a27a", "#e3b4d2", "#c8ced6")
 ON_FILL = "#14191f"
 HATCH_ON_FILL = "#fefefe"  #: of hatching on those fills: like them the same in either theme
 
-RC = {
+RC: dict[Any, Any] = {
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans"],
     "font.size": TEXT,

@@ -6,14 +6,43 @@ in two of 16 lanes, a 16-byte access in four of 8 lanes. `ldmatrix` reads a 16-b
 phase: `ldmatrix.x4` counts exactly as a 16-byte access.
 """
 
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
+
+from . import WARP
 
 BANKS = 32
 WORD = 4  #: bytes
-LANES = 32
+
+Address = Callable[..., Any]
 
 
-def bank(address):
+@dataclass(frozen=True)
+class Access:
+    """One kind of warp-wide shared-memory access of a kernel: byte addresses `(accesses, 32)`, a row for each access.
+
+    `name` is "REGION, KIND": a region of the footprint, and the instruction, as a trace of the kernel names them.
+    """
+
+    name: str
+    bytes_per_lane: int  #: 4, 8 or 16
+    shipped: np.ndarray  #: by the kernel's layout
+    plain: np.ndarray | None = None  #: by row-major data, to show what the layout gains; None: it would be the same
+
+    @classmethod
+    def of(
+        cls, name: str, bytes_per_lane: int, places: Iterable[tuple], shipped: Address, plain: Address | None = None
+    ) -> "Access":
+        """The accesses to `places`, each the arguments of `shipped` and `plain`, which give a warp's byte addresses."""
+        places = list(places)
+        shipped_at = np.stack([shipped(*place) for place in places])
+        return cls(name, bytes_per_lane, shipped_at, plain and np.stack([plain(*place) for place in places]))
+
+
+def bank(address: Any) -> Any:
     """The bank 0..31 that holds the byte at `address` (an int or an array)."""
     return (address >> 2) & (BANKS - 1)
 
@@ -25,7 +54,7 @@ def phases(bytes_per_lane: int) -> int:
     return bytes_per_lane // WORD
 
 
-def words_per_bank(addresses, bytes_per_lane: int, active=None) -> np.ndarray:
+def words_per_bank(addresses: Any, bytes_per_lane: int, active: Any = None) -> np.ndarray:
     """Distinct words that each bank must give in each phase: `(..., phases, 32)`.
 
     `addresses` `(..., 32)`: byte address per lane, aligned to `bytes_per_lane`. `active` `(..., 32)`: lanes that take
@@ -33,8 +62,8 @@ def words_per_bank(addresses, bytes_per_lane: int, active=None) -> np.ndarray:
     """
     count = phases(bytes_per_lane)
     addresses = np.asarray(addresses, dtype=np.int64)
-    if addresses.shape[-1:] != (LANES,):
-        raise ValueError(f"addresses have shape {addresses.shape}: the last dimension is the {LANES} lanes of a warp")
+    if addresses.shape[-1:] != (WARP,):
+        raise ValueError(f"addresses have shape {addresses.shape}: the last dimension is the {WARP} lanes of a warp")
     active = np.broadcast_to(True if active is None else np.asarray(active, dtype=bool), addresses.shape)
     if np.any(active & (addresses % bytes_per_lane != 0)):
         wrong = addresses[active & (addresses % bytes_per_lane != 0)].flat[0]
@@ -50,7 +79,7 @@ def words_per_bank(addresses, bytes_per_lane: int, active=None) -> np.ndarray:
     return counts.reshape(*addresses.shape[:-1], count, BANKS)
 
 
-def wavefronts(addresses, bytes_per_lane: int, active=None) -> np.ndarray:
+def wavefronts(addresses: Any, bytes_per_lane: int, active: Any = None) -> np.ndarray:
     """Wavefronts of each warp-wide access: per phase the most words any bank must give, summed over phases.
 
     Arguments as in `words_per_bank`; the result has shape `(...)`. An access with no active lane takes none.
@@ -58,7 +87,7 @@ def wavefronts(addresses, bytes_per_lane: int, active=None) -> np.ndarray:
     return words_per_bank(addresses, bytes_per_lane, active).max(axis=-1).sum(axis=-1)
 
 
-def ideal_wavefronts(bytes_per_lane: int, active=None) -> np.ndarray:
+def ideal_wavefronts(bytes_per_lane: int, active: Any = None) -> np.ndarray:
     """Wavefronts without any conflict: one per phase with an active lane. `active` `(..., 32)`, default all lanes."""
-    active = np.ones(LANES, dtype=bool) if active is None else np.asarray(active, dtype=bool)
+    active = np.ones(WARP, dtype=bool) if active is None else np.asarray(active, dtype=bool)
     return active.reshape(*active.shape[:-1], phases(bytes_per_lane), -1).any(axis=-1).sum(axis=-1)

@@ -4,40 +4,38 @@ The maps are those of the PTX ISA ("Warp-level matrix fragments for mma.m16n8k16
 Python integers, NumPy arrays or DSL integers; lanes are 0..31.
 """
 
+from . import Index
+
 MMA_M = 16  #: weight rows (features) of one mma
 MMA_N = 8  #: tokens of one mma
 MMA_K = 16  #: K of one mma
 
 
-def a_element(lane, register, half):
+def a_element(lane: Index, register: Index, half: Index) -> tuple[Index, Index]:
     """(row, k) of the 16x16 A matrix held by `lane` in 32-bit `register` 0..3, BF16 `half` 0 (low) or 1."""
     return (lane >> 2) + 8 * (register & 1), 2 * (lane & 3) + half + 8 * (register >> 1)
 
 
-def b_element(lane, register, half):
+def b_element(lane: Index, register: Index, half: Index) -> tuple[Index, Index]:
     """(k, column) of the 16x8 B matrix held by `lane` in 32-bit `register` 0..1, BF16 `half` 0 (low) or 1."""
     return 2 * (lane & 3) + half + 8 * register, lane >> 2
 
 
-def c_element(lane, word):
+def c_element(lane: Index, word: Index) -> tuple[Index, Index]:
     """(row, column) of the 16x8 accumulator held by `lane` in FP32 `word` 0..3."""
     return (lane >> 2) + 8 * (word >> 1), 2 * (lane & 3) + (word & 1)
 
 
-def ldmatrix_element(lane, half):
-    """(row, column) inside one 8x8 matrix that `ldmatrix` leaves in `lane`'s register, BF16 `half` 0 or 1."""
-    return lane >> 2, 2 * (lane & 3) + half
-
-
-def ldmatrix_destination(lane):
+def ldmatrix_destination(lane: Index) -> tuple[Index, Index]:
     """(register, first of four lanes) that the 16 bytes addressed by `lane` of an `ldmatrix.x4` fill.
 
-    Lanes 8r to 8r+7 address the rows of matrix r, which fills register r; `ldmatrix_element` seen from the other side.
+    Lanes 8r to 8r+7 address the rows of the 8x8 matrix r, which fills register r: row i goes to lanes 4i to 4i+3, two
+    elements each.
     """
     return lane >> 3, 4 * (lane & 7)
 
 
-def plane_word(row, token):
+def plane_word(row: Index, token: Index) -> Index:
     """FP32 word of (row, token 0..7) of accumulators kept in shared memory: a row of 8 words each.
 
     The low two bits of the row index are XOR-ed with those of `row div 4`. Stores of two words a lane in accumulator

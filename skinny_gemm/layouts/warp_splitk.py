@@ -6,15 +6,20 @@ tile of each, swizzled (`layouts.swizzle`). Four compute warps each own a quarte
 Plain arithmetic: Python integers, NumPy arrays and DSL integers. Offsets are in elements unless a name says bytes.
 """
 
+from itertools import product
+
+import numpy as np
+
+from . import WARP, Index, Regions, placed
+from .banks import Access
 from .fragments import MMA_M, MMA_N, c_element, plane_word
-from .swizzle import CHUNK, tile_offset
+from .swizzle import CHUNK, ELEMENT_BYTES, plain_offset, tile_offset
 
 COMPUTE_WARPS = 4  #: each owns one K quarter of every stage
 WEIGHT_LOADER_WARPS = 2
-WARP = 32
 
 
-def loader_chunk(thread, index, threads, k_tile):
+def loader_chunk(thread: Index, index: Index, threads: int, k_tile: int) -> tuple[Index, Index]:
     """(row, column) of the `index`-th 16-byte chunk that loader `thread` of `threads` copies of a tile.
 
     Consecutive threads take consecutive chunks, so that a warp reads whole 128-byte lines of global memory. A thread
@@ -25,12 +30,12 @@ def loader_chunk(thread, index, threads, k_tile):
     return (thread >> shift) + index * (threads >> shift), (thread & (per_row - 1)) * CHUNK
 
 
-def loader_chunks(rows, threads, k_tile):
+def loader_chunks(rows: int, threads: int, k_tile: int) -> int:
     """Number of 16-byte chunks each of `threads` loader threads copies of a `[rows, k_tile]` tile."""
     return rows * k_tile // CHUNK // threads
 
 
-def a_ldmatrix(warp, step, phase, lane, k_tile):
+def a_ldmatrix(warp: Index, step: Index, phase: Index, lane: Index, k_tile: int) -> tuple[Index, Index]:
     """(row, column) whose 16 bytes `lane` addresses for A's `ldmatrix.x4`.
 
     `warp` 0..3, 16-row `step`, k16 `phase` 0..k_tile/64-1. The four matrices are rows 0-7 and 8-15 at k 0-7, then the
@@ -39,7 +44,7 @@ def a_ldmatrix(warp, step, phase, lane, k_tile):
     return MMA_M * step + (lane & 15), warp * (k_tile // COMPUTE_WARPS) + 16 * phase + 8 * (lane >> 4)
 
 
-def b_ldmatrix(warp, step, pair, lane, k_tile):
+def b_ldmatrix(warp: Index, step: Index, pair: Index, lane: Index, k_tile: int) -> tuple[Index, Index]:
     """(row, column) whose 16 bytes `lane` addresses for B's `ldmatrix.x4`, which covers two k16 phases.
 
     `warp` 0..3, 8-token `step`, `pair` 0..k_tile/128-1. Matrices 0 and 1 are the B fragment of phase 2*pair, matrices
@@ -48,23 +53,23 @@ def b_ldmatrix(warp, step, pair, lane, k_tile):
     return MMA_N * step + (lane & 7), warp * (k_tile // COMPUTE_WARPS) + 32 * pair + 8 * (lane >> 3)
 
 
-def a_offset(warp, step, phase, lane, k_tile):
+def a_offset(warp: Index, step: Index, phase: Index, lane: Index, k_tile: int) -> Index:
     """Offset of `a_ldmatrix` in a swizzled stage of A."""
     return tile_offset(*a_ldmatrix(warp, step, phase, lane, k_tile), k_tile)
 
 
-def b_offset(warp, step, pair, lane, k_tile):
+def b_offset(warp: Index, step: Index, pair: Index, lane: Index, k_tile: int) -> Index:
     """Offset of `b_ldmatrix` in a swizzled stage of B."""
     return tile_offset(*b_ldmatrix(warp, step, pair, lane, k_tile), k_tile)
 
 
-def accumulator_element(step_a, step_b, lane, word):
+def accumulator_element(step_a: Index, step_b: Index, lane: Index, word: Index) -> tuple[Index, Index]:
     """(feature, token) of accumulator `word` 0..3 of fragment (16-feature `step_a`, 8-token `step_b`) in `lane`."""
     feature, token = c_element(lane, word)
     return MMA_M * step_a + feature, MMA_N * step_b + token
 
 
-def partial_word(feature, token, output_tile):
+def partial_word(feature: Index, token: Index, output_tile: int) -> Index:
     """FP32 word of (feature, token) in one warp's partials of `output_tile * token_tile` words.
 
     One `fragments.plane_word` per 8 tokens: stores (8 bytes a lane) and loads (4 bytes a lane, a warp covers features
@@ -76,7 +81,7 @@ def partial_word(feature, token, output_tile):
 FEATURES_PER_UNIT = 4  #: consecutive features (8 bytes of BF16 output) one thread reduces and stores for one token
 
 
-def reduce_unit(unit, output_tile):
+def reduce_unit(unit: Index, output_tile: int) -> tuple[Index, Index]:
     """(first feature, token) of reduction `unit`; a warp of 32 units covers 16 features x 8 tokens.
 
     Units run over tokens fastest, so a warp's stores fill the 32-byte sectors of 8 output rows, then over the
@@ -88,28 +93,57 @@ def reduce_unit(unit, output_tile):
     return feature, 8 * plane + token
 
 
-def reduce_units(output_tile, token_tile):
+def reduce_units(output_tile: int, token_tile: int) -> int:
     """Number of reduction units of one output tile."""
     return output_tile * token_tile // FEATURES_PER_UNIT
 
 
-def smem_regions(output_tile, token_tile, k_tile, stages):
+def smem_regions(output_tile: int, token_tile: int, k_tile: int, stages: int) -> Regions:
     """The CTA's shared memory in allocation order: [(name, byte offset, bytes)], each region aligned as it needs."""
-    regions, offset = [], 0
-    for name, size, align in (
-        ("A", 2 * output_tile * k_tile * stages, 1024),
-        ("B", 2 * token_tile * k_tile * stages, 1024),
-        ("partials", 4 * COMPUTE_WARPS * output_tile * token_tile, 16),
-        ("full", 8 * stages, 8),
-        ("empty", 8 * stages, 8),
-    ):
-        offset = -(-offset // align) * align
-        regions.append((name, offset, size))
-        offset += size
-    return regions
+    return placed(
+        (
+            ("A", 2 * output_tile * k_tile * stages, 1024),
+            ("B", 2 * token_tile * k_tile * stages, 1024),
+            ("partials", 4 * COMPUTE_WARPS * output_tile * token_tile, 16),
+            ("full", 8 * stages, 8),
+            ("empty", 8 * stages, 8),
+        )
+    )
 
 
-def smem_bytes(output_tile, token_tile, k_tile, stages):
-    """Bytes of dynamic shared memory one CTA allocates."""
-    _, offset, size = smem_regions(output_tile, token_tile, k_tile, stages)[-1]
-    return offset + size
+def shared_accesses(output_tile: int, token_tile: int, k_tile: int, b_loader_warps: int) -> list[Access]:
+    """Every kind of warp-wide access to shared memory: loaders and compute warps on one stage, then the reduction."""
+    lane, warps = np.arange(WARP), range(COMPUTE_WARPS)
+    steps_a, steps_b = range(output_tile // MMA_M), range(token_tile // MMA_N)
+
+    def loads(rows: int, loader_warps: int) -> list[tuple[Index, Index]]:
+        chunks = product(range(loader_warps), range(loader_chunks(rows, loader_warps * WARP, k_tile)))
+        return [loader_chunk(w * WARP + lane, i, loader_warps * WARP, k_tile) for w, i in chunks]
+
+    def on_tile(name: str, places: list[tuple[Index, Index]]) -> Access:
+        shipped, plain = (
+            lambda row, col, offset=offset: ELEMENT_BYTES * offset(row, col, k_tile)
+            for offset in (tile_offset, plain_offset)
+        )
+        return Access.of(name, 16, places, shipped, plain)
+
+    def on_partials(name: str, bytes_per_lane: int, places: list[tuple[Index, Index]]) -> Access:
+        return Access.of(
+            name,
+            bytes_per_lane,
+            places,
+            lambda feature, token: 4 * partial_word(feature, token, output_tile),
+            lambda feature, token: 4 * (feature * token_tile + token),
+        )
+
+    units = [reduce_unit(first + lane, output_tile) for first in range(0, reduce_units(output_tile, token_tile), WARP)]
+    return [
+        on_tile("A, ldmatrix", [a_ldmatrix(*at, lane, k_tile) for at in product(warps, steps_a, range(k_tile // 64))]),
+        on_tile("B, ldmatrix", [b_ldmatrix(*at, lane, k_tile) for at in product(warps, steps_b, range(k_tile // 128))]),
+        on_tile("A, cp.async", loads(output_tile, WEIGHT_LOADER_WARPS)),
+        on_tile("B, cp.async", loads(token_tile, b_loader_warps)),
+        on_partials(
+            "partials, st", 8, [accumulator_element(i, j, lane, w) for i, j, w in product(steps_a, steps_b, (0, 2))]
+        ),
+        on_partials("partials, ld", 4, [(f + i, token) for f, token in units for i in range(FEATURES_PER_UNIT)]),
+    ]

@@ -7,36 +7,43 @@ blocks of 32 elements. A *block* (of the output) is 16 rows x 8 tokens: one `mma
 Plain arithmetic: Python integers, NumPy arrays and DSL integers. Offsets are in bytes unless a name says otherwise.
 """
 
-from .fragments import MMA_M, MMA_N, c_element, plane_word
+from collections.abc import Sequence
+from itertools import product
 
-WARP = 32
+import numpy as np
+
+from . import WARP, Index, Regions, placed
+from .banks import Access
+from .fragments import MMA_M, MMA_N, c_element, plane_word
+from .swizzle import ELEMENT_BYTES
+
 K_BLOCK = 32  #: K elements of one block: four lanes x 16 bytes, two mma
 FRAGMENT_BYTES = 16 * WARP  #: 16 bytes a lane: one load, or the accumulator of one mma
 
 # --- the K permutation that makes ldmatrix unnecessary
 
 
-def k_column(part, block, lane, kb):
+def k_column(part: Index, block: Index, lane: Index, kb: int) -> Index:
     """First of the 8 consecutive K elements that `lane` loads of K `block` 0..kb-1 of `part` 0..parts-1."""
     return (part * kb + block) * K_BLOCK + 8 * (lane & 3)
 
 
-def load_row(lane):
+def load_row(lane: Index) -> Index:
     """Row of the weight tile (and 8 more: its second load), or token of the token tile, that `lane` loads."""
     return lane >> 2
 
 
-def a_words(mma, low, high):
+def a_words(mma: int, low: Sequence[Index], high: Sequence[Index]) -> tuple[Index, Index, Index, Index]:
     """The A fragment of mma 0 or 1 of a K block: from a lane's words of weight rows g (`low`) and g + 8 (`high`)."""
     return low[2 * mma], high[2 * mma], low[2 * mma + 1], high[2 * mma + 1]
 
 
-def b_words(mma, words):
+def b_words(mma: int, words: Sequence[Index]) -> tuple[Index, Index]:
     """The B fragment of mma 0 or 1 of a K block, from a lane's four words of its token's row."""
     return words[2 * mma], words[2 * mma + 1]
 
 
-def k_element(mma, k):
+def k_element(mma: Index, k: Index) -> Index:
     """Which K element 0..31 of a block sits where mma 0 or 1 expects its k 0..15: the permutation, of A and B alike.
 
     In a fragment k = 8 r + 2 p + half belongs to the lanes of part p; they hold elements 8 p to 8 p + 7 in memory.
@@ -47,12 +54,12 @@ def k_element(mma, k):
 # --- shared memory
 
 
-def stage_offset(warp, block, row_half, lane, staged):
+def stage_offset(warp: Index, block: Index, row_half: Index, lane: Index, staged: int) -> Index:
     """Where `lane` keeps its 16 bytes of staged K `block` 0..staged-1, weight row g (`row_half` 0) or g + 8 (1)."""
     return ((warp * staged + block) * 2 + row_half) * FRAGMENT_BYTES + 16 * lane
 
 
-def x_pitch(k_slice):
+def x_pitch(k_slice: int) -> int:
     """Bytes between the token rows of a CTA's x tile, `k_slice` BF16 each: always 64 more than a multiple of 128.
 
     A 16-byte load serves two rows a phase, 64 bytes of each: they then lie in different halves of the banks.
@@ -60,12 +67,12 @@ def x_pitch(k_slice):
     return 2 * k_slice + (64 if k_slice % 64 == 0 else 0)
 
 
-def x_offset(token, column, k_slice):
+def x_offset(token: Index, column: Index, k_slice: int) -> Index:
     """Where element `column` of this CTA's K slice of `token` lies in the x tile."""
     return token * x_pitch(k_slice) + 2 * column
 
 
-def part_offset(slot, part, lane, parts):
+def part_offset(slot: Index, part: Index, lane: Index, parts: int) -> Index:
     """Where `lane`'s four accumulator words of `part` of the block in `slot` lie: 16 bytes a lane, no conflicts.
 
     In the gather a slot is a block and `parts` are this CTA's kq; in the settle pipeline a slot is one of those that
@@ -74,12 +81,12 @@ def part_offset(slot, part, lane, parts):
     return (slot * parts + part) * FRAGMENT_BYTES + 16 * lane
 
 
-def accumulator_element(lane, word):
+def accumulator_element(lane: Index, word: Index) -> tuple[Index, Index]:
     """(row 0..15, token 0..7) of accumulator `word` 0..3 in `lane`."""
     return c_element(lane, word)
 
 
-def red_offset(row, token):
+def red_offset(row: Index, token: Index) -> Index:
     """Where (row, token) of a finished block lies while its warp turns lanes of tokens into runs of rows.
 
     The block is a plane of 16 x 8 words: stores (8 bytes a lane) and loads (4 bytes a lane) touch every bank once.
@@ -87,7 +94,7 @@ def red_offset(row, token):
     return 4 * plane_word(row, token)
 
 
-def publish_unit(lane):
+def publish_unit(lane: Index) -> tuple[Index, Index]:
     """(first of four rows, token) of a finished block that `lane` publishes; lanes 8 apart hold rows 8q and 8q + 4."""
     return 4 * (lane >> 3), lane & 7
 
@@ -95,58 +102,58 @@ def publish_unit(lane):
 # --- who owns what
 
 
-def block_index(token_tile, row_tile, rt):
+def block_index(token_tile: Index, row_tile: Index, rt: int) -> Index:
     """Number of the block (`token_tile`, `row_tile`) of a cluster."""
     return token_tile * rt + row_tile
 
 
-def block_tile(block, rt):
+def block_tile(block: Index, rt: int) -> tuple[Index, Index]:
     """(token tile, row tile) of a block."""
     return block // rt, block % rt
 
 
-def owner(block, ks):
+def owner(block: Index, ks: int) -> tuple[Index, Index]:
     """(CTA of the cluster, slot) that sums and publishes `block`."""
     return block % ks, block // ks
 
 
-def owned_block(cta, slot, ks):
+def owned_block(cta: Index, slot: Index, ks: int) -> Index:
     """The block that cluster CTA `cta` owns in `slot`; beyond the last block where it owns fewer."""
     return slot * ks + cta
 
 
-def slots(blocks, ks):
+def slots(blocks: int, ks: int) -> int:
     """Slots of each CTA: the most blocks that one owns."""
     return -(-blocks // ks)
 
 
-def token_tiles(m):
+def token_tiles(m: int) -> int:
     """8-token tiles of M tokens."""
     return -(-m // MMA_N)
 
 
-def tiles_per_group(m, tg):
+def tiles_per_group(m: int, tg: int) -> int:
     """8-token tiles of one token group of `tg` tokens; all of them if `tg` is 0 or more than M."""
     return min(token_tiles(m), tg // MMA_N) if tg else token_tiles(m)
 
 
-def groups(m, tg):
+def groups(m: int, tg: int) -> int:
     """Token groups of M tokens."""
     return -(-token_tiles(m) // tiles_per_group(m, tg))
 
 
-def group_tokens(group, m, tg):
+def group_tokens(group: Index, m: int, tg: int) -> Index:
     """Tokens of `group` that exist: all of its tiles' but those past M."""
     tokens = MMA_N * tiles_per_group(m, tg)
     return min(m - group * tokens, tokens)
 
 
-def output_row(cta_tile, row_tile, row, rt):
+def output_row(cta_tile: Index, row_tile: Index, row: Index, rt: int) -> Index:
     """Weight row (column of the output) of `row` 0..15 of a CTA's row tile; `cta_tile` is its cluster's number."""
     return (cta_tile * rt + row_tile) * MMA_M + row
 
 
-def smem_regions(m, k, rt, kq, ks, staged, tg):
+def smem_regions(m: int, k: int, rt: int, kq: int, ks: int, staged: int, tg: int) -> Regions:
     """The CTA's shared memory in allocation order: [(name, byte offset, bytes)], each a multiple of 8 bytes.
 
     stages: staged weights. x, receive, group and owner barriers: the settle pipeline only. parts: the warps' sums, of
@@ -155,26 +162,54 @@ def smem_regions(m, k, rt, kq, ks, staged, tg):
     warps = rt * kq
     blocks = token_tiles(m) * rt
     settling = min(warps, slots(blocks, ks))
-    sizes = [("stages", warps * staged * 2 * FRAGMENT_BYTES)]
+    sizes = {"stages": warps * staged * 2 * FRAGMENT_BYTES}
     if tg:
         owned = slots(blocks, ks)
-        sizes += [
-            ("x", MMA_N * token_tiles(m) * x_pitch(k // ks)),
-            ("receive", owned * ks * kq * FRAGMENT_BYTES),
-            ("red", settling * FRAGMENT_BYTES),
-            ("group barriers", 8 * groups(m, tg)),
-            ("owner barriers", 8 * owned),
-        ]
+        sizes |= {
+            "x": MMA_N * token_tiles(m) * x_pitch(k // ks),
+            "receive": owned * ks * kq * FRAGMENT_BYTES,
+            "red": settling * FRAGMENT_BYTES,
+            "group barriers": 8 * groups(m, tg),
+            "owner barriers": 8 * owned,
+        }
     else:
-        sizes += [("parts", blocks * kq * FRAGMENT_BYTES), ("red", settling * FRAGMENT_BYTES)]
-    regions, offset = [], 0
-    for name, size in sizes:
-        regions.append((name, offset, size))
-        offset += size
-    return regions
+        sizes |= {"parts": blocks * kq * FRAGMENT_BYTES, "red": settling * FRAGMENT_BYTES}
+    return placed((name, size, 8) for name, size in sizes.items())
 
 
-def smem_bytes(m, k, rt, kq, ks, staged, tg):
-    """Bytes of dynamic shared memory one CTA allocates."""
-    _, offset, size = smem_regions(m, k, rt, kq, ks, staged, tg)[-1]
-    return offset + size
+def shared_accesses(kb: int, k_slice: int, rt: int, kq: int, ks: int, staged: int, tg: int) -> list[Access]:
+    """Every kind of warp-wide access to shared memory: kb K blocks a warp, `k_slice` K elements a CTA."""
+    lane = np.arange(WARP)
+    row, column = load_row(lane), k_column(0, 0, lane, kb)
+
+    def stage(kind: str) -> Access:
+        return Access.of(
+            f"stages, {kind}",
+            16,
+            product(range(rt * kq), range(staged), (0, 1)),
+            lambda warp, block, half: stage_offset(warp, block, half, lane, staged),
+            lambda _, block, half: ELEMENT_BYTES * ((row + 8 * half) * staged * K_BLOCK + column + K_BLOCK * block),
+        )
+
+    def red(kind: str, bytes_per_lane: int, places: list[tuple[Index, Index]]) -> Access:
+        return Access.of(
+            f"red, {kind}", bytes_per_lane, places, red_offset, lambda row, token: 4 * (row * MMA_N + token)
+        )
+
+    x = Access.of(
+        "x, ld",
+        16,
+        ((k_column(part, block, lane, kb),) for part, block in product(range(kq), range(kb))),
+        lambda column: x_offset(row, column, k_slice),
+        lambda column: ELEMENT_BYTES * (row * k_slice + column),
+    )
+    region, parts = ("receive", ks * kq) if tg else ("parts", kq)
+    slots = [(0, part, lane, parts) for part in range(parts)]
+    first, token = publish_unit(lane)
+    return [
+        *([stage("cp.async"), stage("ld")] if staged else []),
+        *([x] if tg else []),
+        *(Access.of(f"{region}, {kind}", 16, slots, part_offset) for kind in ("st", "ld")),
+        red("st", 8, [accumulator_element(lane, word) for word in (0, 2)]),
+        red("ld", 4, [(first + i, token) for i in range(4)]),
+    ]

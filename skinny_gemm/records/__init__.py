@@ -1,20 +1,13 @@
 """What was measured: the campaigns under data/, and the answers that follow from them. Needs no GPU and no PyTorch."""
 
+from .schema import BOUNDS, COLUMNS, MODES, PEERS, WEIGHTS, Campaign, Point, Record, failed_point, fastest, is_slow
+from .statistics import ExposedSamples, Samples, interval_of
 from .store import (
-    BOUNDS,
-    COLUMNS,
-    MODES,
-    PEERS,
-    WEIGHTS,
     BrokenCampaign,
-    Campaign,
     CampaignWriter,
-    Point,
-    Record,
+    campaign_folder,
     campaigns,
-    failed_point,
-    interval_of,
-    is_slow,
+    campaigns_dir,
     load,
     load_campaign,
     problems,
@@ -22,30 +15,10 @@ from .store import (
     read_rows,
     rows,
     samples,
-    write_whole,
 )
 
 __all__ = [
-    "BOUNDS",
-    "COLUMNS",
-    "MODES",
-    "PEERS",
-    "WEIGHTS",
-    "BrokenCampaign",
-    "Campaign",
-    "CampaignWriter",
-    "Point",
-    "Record",
-    "campaigns",
-    "failed_point",
-    "interval_of",
-    "is_slow",
-    "load",
-    "load_campaign",
-    "problems",
-    "read_campaign",
-    "read_rows",
-    "rows",
-    "samples",
-    "write_whole",
-]
+    "BOUNDS", "COLUMNS", "MODES", "PEERS", "WEIGHTS", "BrokenCampaign", "Campaign", "CampaignWriter", "ExposedSamples",
+    "Point", "Record", "Samples", "campaign_folder", "campaigns", "campaigns_dir", "failed_point", "fastest",
+    "interval_of", "is_slow", "load", "load_campaign", "problems", "read_campaign", "read_rows", "rows", "samples",
+]  # fmt: skip

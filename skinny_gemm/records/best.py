@@ -1,19 +1,14 @@
-"""Answers from the records: the best tactic of a problem, how sure, how far from its bound and from its peers.
+"""Answers from the records: the best tactic of a problem, how sure, how far from its bound and from its peers."""
 
-`python -m skinny_gemm.bench.tables` writes data/best.csv, the default tactics, from them.
-"""
-
-import csv
-import io
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..device import REFERENCE
+from ..files import write_whole
+from ..tactics import defaults
 from . import store
-from .store import BOUNDS, PEERS, Record
-
-COLUMNS = ("device", "kernel", "n", "k", "m", "tactic", "median_us", "campaign")  #: of data/best.csv
+from .schema import BOUNDS, PEERS, Record, fastest
 
 
 @dataclass(frozen=True)
@@ -36,7 +31,7 @@ def best(
     k: int,
     m: int,
     mode: str = "chained",
-    device: str = "h200",
+    device: str = REFERENCE,
     kernel: str | None = None,
     data_dir: str | Path | None = None,
     rows: Sequence[Record] | None = None,
@@ -46,26 +41,25 @@ def best(
     `kernel` selects one; by default all of ours compete. `rows`, if read already, are `weight_rows` of the same.
     ValueError, in a sentence, where there is no such record.
     """
-    here = weight_rows(n, k, mode, device, data_dir) if rows is None else rows
-    problem = [row for row in here if row.m == m]
-    ours = [row for row in problem if (row.kernel == kernel if kernel else row.kernel not in PEERS + BOUNDS)]
-    if not ours:
+    rows = weight_rows(n, k, mode, device, data_dir) if rows is None else rows
+    of_problem = [row for row in rows if row.m == m]
+    row = fastest(competing(of_problem, kernel))
+    if row is None:
         raise ValueError(
             f"No record of {kernel or 'our kernels'} for N = {n}, K = {k}, M = {m}, {mode}, cold weights on {device}."
         )
-    fastest = min(ours, key=lambda row: row.median_us)
-    bound = bound_of(here)
-    peers = {name: fastest_of(problem, name) for name in PEERS}
+    bound = bound_of(rows)
+    peers = {name: fastest_of(of_problem, name) for name in PEERS}
     return Best(
-        kernel=fastest.kernel,
-        tactic=fastest.tactic,
-        microseconds=fastest.median_us,
-        interval=(fastest.low_us, fastest.high_us),
+        kernel=row.kernel,
+        tactic=row.tactic,
+        microseconds=row.median_us,
+        interval=(row.low_us, row.high_us),
         bound=bound,
-        ratio_to_bound=bound and round(fastest.median_us / bound, 4),
+        ratio_to_bound=bound and round(row.median_us / bound, 4),
         peers={name: time for name, time in peers.items() if time is not None},
-        campaign=fastest.campaign,
-        commit=store.campaigns(data_dir)[fastest.campaign].commit,
+        campaign=row.campaign,
+        commit=store.campaigns(data_dir)[row.campaign].commit,
     )
 
 
@@ -75,8 +69,13 @@ def weight_rows(n: int, k: int, mode: str, device: str, data_dir: str | Path | N
     return newest(r for r in store.rows(data_dir) if (r.n, r.k, r.mode, r.device, r.weights) == wanted)
 
 
+def competing(rows: Iterable[Record], kernel: str | None = None) -> list[Record]:
+    """Those of `rows` that are of `kernel`, or of any kernel of ours."""
+    return [row for row in rows if (row.kernel == kernel if kernel else row.is_ours)]
+
+
 def newest(rows: Iterable[Record]) -> list[Record]:
-    """Of each point the last of `rows`, which come oldest campaign first."""
+    """Of each point the last of `rows`, which come as `store.rows` gives them."""
     return list({row.point: row for row in rows}.values())
 
 
@@ -92,40 +91,21 @@ def bound_of(rows: Iterable[Record]) -> float | None:
     return max((time for time in times if time is not None), default=None)
 
 
-def defaults(data_dir: str | Path | None = None) -> str:
+def default_table(data_dir: str | Path | None = None) -> str:
     """The text of data/best.csv: for each problem of each kernel of ours the fastest tactic, chained and cold.
 
-    `Tactic.default` reads it. ValueError if a campaign is broken.
+    ValueError if a campaign is broken or there is no record.
     """
-    for sentence in store.problems(data_dir).values():
-        raise ValueError(sentence)
+    store.check(data_dir)
     if not store.rows(data_dir):
         raise ValueError("There is no record to choose from: nothing was written.")
-    fastest: dict[tuple, Record] = {}
+    problems: dict[tuple, list[Record]] = {}
     for row in newest(store.rows(data_dir)):
-        if row.kernel in PEERS + BOUNDS or (row.mode, row.weights) != ("chained", "cold"):
-            continue
-        key = row.device, row.kernel, row.n, row.k, row.m
-        if key not in fastest or row.median_us < fastest[key].median_us:
-            fastest[key] = row
-    text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow(COLUMNS)
-    table.writerows([getattr(fastest[key], column) for column in COLUMNS] for key in sorted(fastest))
-    return text.getvalue()
+        if row.is_ours and (row.mode, row.weights) == ("chained", "cold"):
+            problems.setdefault((row.device, row.kernel, row.n, row.k, row.m), []).append(row)
+    return defaults.table(fastest(rows) for rows in problems.values())
 
 
-def main() -> Path:
-    """Writes data/best.csv anew."""
-    from ..catalogue import data_dir
-
-    path = data_dir() / "best.csv"
-    store.write_whole(path, defaults().encode())
-    return path
-
-
-if __name__ == "__main__":
-    try:
-        print(f"wrote {main()}")
-    except (ValueError, OSError) as error:
-        sys.exit(f"error: {error}")
+def write_defaults() -> Path:
+    """Writes data/best.csv anew, which `Tactic.default` reads; returns its path. ValueError as `default_table`."""
+    return write_whole(defaults.path(), default_table().encode())

@@ -1,48 +1,136 @@
-"""Fits the performance model: `python -m skinny_gemm.bench.fit` writes data/model.json, with `show` it prints it."""
+"""Fits the performance model to the records: `python -m skinny_gemm fit` writes data/model.json, `--show` prints it."""
 
 import json
-import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
-from . import model, store
+import numpy as np
+
+from .. import device as devices
+from ..catalogue import data_dir
+from ..files import write_whole
+from ..problem import GemmProblem
+from ..tactics import tactic_type
+from ..tactics.formula import MODES, Coefficient
+from . import store
+from .model import Fit, columns, fits, formulas
+
+OUTLIER = 0.1  #: of log time: residuals beyond it count in proportion, not squared, so that no few tactics decide
+
+Predict = Callable[[Mapping[str, float]], np.ndarray]  #: coefficients to microseconds
 
 
-def fitted(frame, campaigns: Iterable[str] | None = None) -> str:
+def fitted(frame: Any, campaigns: Iterable[str] | None = None) -> str:
     """The text of data/model.json from the rows of `frame`, of all campaigns or some; ValueError without a record."""
     rows = frame if campaigns is None else frame[frame.campaign.isin(set(campaigns))]
-    found = {kernel: {mode: asdict(model.fit(kernel, mode, rows)) for mode in model.MODES} for kernel in model.FORMULAS}
-    return json.dumps(found, indent=1) + "\n"
+    entries = {kernel: {mode: asdict(fit(kernel, mode, rows)) for mode in MODES} for kernel in formulas()}
+    return json.dumps(entries, indent=1) + "\n"
 
 
 def lines() -> list[str]:
     """The stored coefficients with their meaning and unit, and the errors, as text."""
     text = []
-    for (kernel, mode), fit in model.fits().items():
+    for (kernel, mode), fit in fits().items():
         text += [f"{kernel}, {mode}: {fit.describe()}; in the fit {fit.median_error:.1%} and {fit.p90_error:.1%}"]
         text += [
             f"  {c.name:10} {fit.coefficients[c.name]:9.4g} {c.unit:13} {c.meaning}"
-            for c in model.FORMULAS[kernel].of(mode)
+            for c in formulas()[kernel].of(mode)
         ]
     return text
 
 
-def main() -> Path:
-    """Writes data/model.json anew."""
-    from ..catalogue import data_dir
-
-    for sentence in store.problems().values():
-        raise ValueError(sentence)
-    path = data_dir() / "model.json"
-    store.write_whole(path, fitted(store.load()).encode())
-    return path
+def write_fit() -> Path:
+    """Writes data/model.json anew; returns its path. ValueError if a campaign is broken, or without a record."""
+    store.check()
+    return write_whole(data_dir() / "model.json", fitted(store.load()).encode())
 
 
-if __name__ == "__main__":
-    if sys.argv[1:] not in ([], ["show"]):
-        sys.exit("usage: python -m skinny_gemm.bench.fit [show]")
-    try:
-        print("\n".join(lines()) if sys.argv[1:] else f"wrote {main()}")
-    except (ValueError, OSError) as error:
-        sys.exit(f"error: {error}")
+def fit(kernel: str, mode: str, table: Any) -> Fit:
+    """Fits to the rows of `table` (a DataFrame as of `records.load`) of this kernel and mode, cold weights.
+
+    Least squares of log(predicted / measured), so that every time counts by its relative error, each residual beyond
+    `OUTLIER` in proportion only. The newest record of each point counts. ValueError where no row is left.
+    """
+    rows = table[(table.kernel == kernel) & (table["mode"] == mode) & (table.weights == "cold")]
+    rows = rows[rows.device.isin(devices.names())]
+    rows = rows.drop_duplicates(["device", "n", "k", "m", "tactic"], keep="last")
+    if rows.empty:
+        raise ValueError(f"No record of {kernel}, {mode}, with cold weights: nothing to fit the model to.")
+    formula, kind = formulas()[kernel], tactic_type(kernel)
+    problems = [kind.problem(GemmProblem(row.m, row.n, row.k)) for row in rows.itertuples()]
+    tactics, gpus = map(kind.parse, rows.tactic), map(devices.get, rows.device)
+    quantities = columns([formula.quantities(*each) for each in zip(tactics, problems, gpus, strict=True)])
+    measured = rows.median_us.to_numpy(float)
+
+    def times_of(chosen: Any) -> Predict:
+        """The predictor of the rows `chosen`, a mask."""
+        part = {name: values[chosen] for name, values in quantities.items()}
+        return lambda coefficients: formula.terms(part, coefficients, mode)["time"]
+
+    def errors(coefficients: Mapping[str, float], chosen: Any) -> np.ndarray:
+        return np.abs(times_of(chosen)(coefficients) / measured[chosen] - 1)
+
+    wanted, every = formula.of(mode), np.ones(len(rows), dtype=bool)
+    coefficients = _minimise(wanted, times_of(every), measured)
+    shapes = rows.n.to_numpy() * (1 << 32) + rows.k.to_numpy()
+    held_out = np.empty(len(rows))
+    for shape in np.unique(shapes):
+        hidden = shapes == shape
+        without = coefficients
+        if not hidden.all():
+            without = _minimise(wanted, times_of(~hidden), measured[~hidden], coefficients)
+        held_out[hidden] = errors(without, hidden)
+    in_fit = errors(coefficients, every)
+    return Fit(
+        coefficients={name: float(f"{value:.4g}") for name, value in coefficients.items()},
+        devices=tuple(sorted(rows.device.unique())),
+        campaigns=tuple(sorted(rows.campaign.unique())),
+        records=len(rows),
+        shapes=len(np.unique(shapes)),
+        median_error=round(float(np.median(in_fit)), 4),
+        p90_error=round(float(np.quantile(in_fit, 0.9)), 4),
+        held_out_median_error=round(float(np.median(held_out)), 4),
+        held_out_p90_error=round(float(np.quantile(held_out, 0.9)), 4),
+    )
+
+
+def _minimise(
+    wanted: Iterable[Coefficient], predict: Predict, measured: np.ndarray, start: Mapping[str, float] | None = None
+) -> dict[str, float]:
+    """The coefficients with the least cost, see `fit`, from `start` or from where each says.
+
+    Levenberg-Marquardt on the logarithms of the coefficients, which keeps them positive.
+    """
+    initial = {c.name: c.start for c in wanted}
+    starts = np.array(list(initial.values()))
+    low, high = np.log(starts / 1000), np.log(starts * 1000)
+    goal = np.log(measured)
+
+    def residuals(at: np.ndarray) -> np.ndarray:
+        return np.log(predict(dict(zip(initial, np.exp(at), strict=True)))) - goal
+
+    def cost(r: np.ndarray) -> float:
+        return float(np.sum(np.sqrt(1 + (r / OUTLIER) ** 2) - 1))
+
+    at = np.log([(start or initial)[name] for name in initial])
+    r, damping, step = residuals(at), 1e-2, 1e-5
+    best = cost(r)
+    for _ in range(200):
+        weight = 1 / np.sqrt(1 + (r / OUTLIER) ** 2)
+        slopes = np.stack([(residuals(at + step * unit) - r) / step for unit in np.eye(len(at))], axis=1)
+        normal, gradient = slopes.T @ (weight[:, None] * slopes), slopes.T @ (weight * r)
+        for _ in range(20):
+            move = np.linalg.solve(normal + damping * np.diag(np.diag(normal) + 1e-9), -gradient)
+            there = np.clip(at + np.clip(move, -1, 1), low, high)
+            residual = residuals(there)
+            if (lower := cost(residual)) < best:
+                break
+            damping *= 4
+        else:
+            break  # no step lowers the cost
+        gained, best, at, r, damping = best - lower, lower, there, residual, damping / 3
+        if gained < 1e-9 * best:
+            break
+    return dict(zip(initial, (float(value) for value in np.exp(at)), strict=True))

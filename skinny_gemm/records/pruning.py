@@ -1,16 +1,17 @@
 """What pruning costs: in a campaign that swept every tactic, the best of the coarse grid against the best of all.
 
-`python -m skinny_gemm.bench.summary --pruning CAMPAIGN_FOLDER` prints it. The grid is that of the source at hand.
+`python -m skinny_gemm pruning CAMPAIGN` prints it. The grid is that of the source at hand.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from .. import device as devices
 from ..device import Device
 from ..problem import GemmProblem
-from ..tactics import KERNELS, grids
+from ..tactics import KERNELS
+from .schema import Campaign, Record, fastest
 from .statistics import Verdict, verdict
-from .store import Record
 
 TARGET = 0.02  #: the grid is good enough where it costs no more
 
@@ -35,6 +36,12 @@ class Cost:
         return verdict(self.coarse, self.best)
 
 
+def costs_of(campaign: Campaign, rows: Iterable[Record]) -> list[Cost]:
+    """The costs by the full sweeps of a campaign."""
+    failed = [tuple(failure[name] for name in ("kernel", "n", "k", "m", "tactic")) for failure in campaign.failures]
+    return costs(rows, devices.get(campaign.device), failed)
+
+
 def costs(rows: Iterable[Record], device: Device, failed: Iterable[tuple] = ()) -> list[Cost]:
     """The cost for every problem and mode of which `rows` hold every legal tactic; shapes of fronts are Kimi K3's.
 
@@ -45,37 +52,35 @@ def costs(rows: Iterable[Record], device: Device, failed: Iterable[tuple] = ()) 
     for row in rows:
         if row.kernel in KERNELS:
             groups.setdefault((row.kernel, row.n, row.k, row.m, row.mode, row.weights), {})[row.tactic] = row
-    found = []
+    swept = []
     for (kernel, n, k, m, *_), recorded in groups.items():
         kind = KERNELS[kernel]
         problem = kind.problem(GemmProblem(m, n, k))
         known = {*recorded, *(tactic for *key, tactic in failed if key == [kernel, n, k, m])}
         if any(str(tactic) not in known for tactic in kind.enumerate(problem, device)):
             continue
-        grid = {str(tactic) for tactic in grids.coarse(kernel, problem, device)} & recorded.keys()
-        if grid:
-            best, coarse = (min(some, key=lambda row: row.median_us) for some in (
-                recorded.values(), [recorded[tactic] for tactic in grid]
-            ))  # fmt: skip
-            found.append(Cost(best, coarse, len(recorded), len(grid)))
-    return found
+        tried = [recorded[text] for text in map(str, kind.coarse(problem, device)) if text in recorded]
+        best, coarse = fastest(recorded.values()), fastest(tried)
+        if best and coarse:
+            swept.append(Cost(best, coarse, len(recorded), len(tried)))
+    return swept
 
 
-def lines(found: list[Cost]) -> list[str]:
+def lines(costs: list[Cost]) -> list[str]:
     """A line for each problem, the costliest last, then how many are within `TARGET`."""
-    if not found:
+    if not costs:
         return ["no problem was swept in full: measure with --tactics full"]
     text = [
         f"{'kernel':11} {'N x K':>13} {'M':>3} {'mode':8} {'all':>5} {'best':>8} {'tactic':16} {'grid':>5} {'best':>8} "
         f"{'tactic':16} {'cost':>6}  verdict"
     ]
-    for c in sorted(found, key=lambda c: c.cost):
+    for c in sorted(costs, key=lambda c: c.cost):
         b = c.best
         text.append(
             f"{b.kernel:11} {f'{b.n}x{b.k}':>13} {b.m:3} {b.mode:8} {c.tactics:5} {b.median_us:8.3f} {b.tactic:16} "
             f"{c.tried:5} {c.coarse.median_us:8.3f} {c.coarse.tactic:16} {c.cost:6.1%}  {c.verdict}"
         )
-    within = sum(c.cost <= TARGET for c in found)
-    mean = sum(c.cost for c in found) / len(found)
-    text.append(f"{within} of {len(found)} problems within {TARGET:.0%} of the best; {mean:.2%} on average")
+    within = sum(c.cost <= TARGET for c in costs)
+    mean = sum(c.cost for c in costs) / len(costs)
+    text.append(f"{within} of {len(costs)} problems within {TARGET:.0%} of the best; {mean:.2%} on average")
     return text

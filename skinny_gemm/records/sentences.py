@@ -7,10 +7,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from ..checks import check_choice
+from ..device import REFERENCE
 from . import store
-from .best import Best, best, weight_rows
+from .best import Best, best, competing, weight_rows
+from .schema import MODES, PEERS, Record, fastest, is_slow
 from .statistics import Verdict, verdict
-from .store import BOUNDS, MODES, PEERS, Record
 
 _THAN = {Verdict.FASTER: "than", Verdict.SLOWER: "than", Verdict.SAME: "as", Verdict.UNDECIDED: "against"}
 
@@ -20,37 +22,38 @@ def answer(
     k: int,
     m: int,
     mode: str = "chained",
-    device: str = "h200",
+    device: str = REFERENCE,
     kernel: str | None = None,
     data_dir: str | Path | None = None,
 ) -> tuple[Best, str]:
-    """`tables.best`, and one paragraph that says it; ValueError, in a sentence, where there is no such record."""
-    if mode not in MODES:
-        raise ValueError(f"mode is {mode!r}, but must be one of {', '.join(MODES)}")
+    """`best`, and one paragraph that says it; ValueError, in a sentence, where there is no such record."""
+    check_choice("mode", mode, MODES)
     rows = weight_rows(n, k, mode, device, data_dir)
-    found = best(n, k, m, mode, device, kernel, data_dir, rows)
-    here = [row for row in rows if row.m == m]
-    mine = [row for row in here if row.kernel not in PEERS + BOUNDS and kernel in (None, row.kernel)]
-    chosen = next(row for row in mine if (row.kernel, row.tactic) == (found.kernel, found.tactic))
-    campaign = store.campaigns(data_dir)[found.campaign]
+    result = best(n, k, m, mode, device, kernel, data_dir, rows)
+    of_problem = [row for row in rows if row.m == m]
+    ours = competing(of_problem, kernel)
+    chosen = next(row for row in ours if (row.kernel, row.tactic) == (result.kernel, result.tactic))
+    campaign = store.campaigns(data_dir)[result.campaign]
     sentences = (
-        f"For {n}x{k} at M = {m} on {device}, {mode} launches and cold weights, take {found.kernel} {found.tactic}: "
+        f"For {n}x{k} at M = {m} on {device}, {mode} launches and cold weights, take {result.kernel} {result.tactic}: "
         f"{time_of(chosen)}.",
-        how_far(chosen, found.bound),
-        how_sure(chosen, (row for row in mine if row is not chosen)),
-        f"Of the peers' best, it is {against(chosen, best_peers(here))}." if found.peers else "No peer is recorded.",
-        f"Campaign {found.campaign}, commit {found.commit[:8]}.",
-        elsewhere(chosen, _rivals(rows, here, found.bound)),
-        "The SM clock had dropped when it was measured: measure again." if store.is_slow(chosen, campaign) else "",
+        how_far(chosen, result.bound),
+        how_sure(chosen, (row for row in ours if row is not chosen)),
+        f"Of the peers' best, it is {against(chosen, best_peers(of_problem))}."
+        if result.peers
+        else "No peer is recorded.",
+        f"Campaign {result.campaign}, commit {result.commit[:8]}.",
+        elsewhere(chosen, _rivals(rows, of_problem, result.bound)),
+        "The SM clock had dropped when it was measured: measure again." if is_slow(chosen, campaign) else "",
     )
-    return found, " ".join(sentence for sentence in sentences if sentence)
+    return result, " ".join(sentence for sentence in sentences if sentence)
 
 
 def best_peers(rows: Iterable[Record]) -> dict[str, Record]:
     """The fastest record of each peer among `rows` of one problem."""
     rows = list(rows)
-    mine = {peer: [row for row in rows if row.kernel == peer] for peer in PEERS}
-    return {peer: min(found, key=lambda row: row.median_us) for peer, found in mine.items() if found}
+    peers = {peer: fastest(row for row in rows if row.kernel == peer) for peer in PEERS}
+    return {peer: row for peer, row in peers.items() if row}
 
 
 def time_of(row: Record) -> str:
@@ -94,10 +97,10 @@ def elsewhere(row: Record, rivals: Mapping[str, Record]) -> str:
     return f"Of other campaigns are {_listed(parts)}." if parts else ""
 
 
-def _rivals(rows: Iterable[Record], here: Iterable[Record], bound: float | None) -> dict[str, Record]:
-    """The record that the `bound` is of, and the best of each peer."""
-    of_bound = [("the bound", row) for row in rows if row.kernel in BOUNDS and row.median_us == bound]
-    return dict(of_bound[:1]) | best_peers(here)
+def _rivals(rows: Iterable[Record], of_problem: Iterable[Record], bound: float | None) -> dict[str, Record]:
+    """The record that the `bound` of the weight is of, and the best of each peer."""
+    of_bound = [("the bound", row) for row in rows if row.is_bound and row.median_us == bound]
+    return dict(of_bound[:1]) | best_peers(of_problem)
 
 
 def _count(number: int, total: int) -> str:

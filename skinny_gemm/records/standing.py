@@ -1,22 +1,30 @@
-"""A campaign in one table of text: `python -m skinny_gemm.bench.summary data/campaigns/<id>`. Needs no pandas.
+"""Records as tables of text: one campaign, and how ours stands against the peers over all records of a device.
 
-With `--pruning` before the folder: what the coarse grid of tactics costs, by a campaign of full sweeps.
-`--standing h200` instead: our best against the peers' best, over all records of a device.
+`python -m skinny_gemm summary CAMPAIGN` and `python -m skinny_gemm standing` print them. Needs no pandas.
 """
 
-import sys
 from collections.abc import Iterable
 from itertools import product
-from pathlib import Path
 from statistics import median
 
-from .. import device as devices
-from . import best as tables
-from . import pruning, store
+from .best import bound_of, newest
+from .schema import MODES, PEERS, Campaign, Record, fastest
 from .statistics import verdict
-from .store import BOUNDS, MODES, PEERS, Record, read_campaign
 
 NOISE = 0.04  #: 95 % of the points of two campaigns on two boards differed by less, see the README
+
+
+def summary(campaign: Campaign, rows: Iterable[Record]) -> list[str]:
+    """A campaign as lines of text: the machine, the ceilings, the clocks, `lines` of its rows, the failures."""
+    state = "complete" if campaign.complete else "NOT complete"
+    clocks = {name: value for name, value in campaign.clocks.items() if name != "samples"}
+    return [
+        f"{campaign.id}: {campaign.gpu}, driver {campaign.driver}, CUDA {campaign.cuda}, {campaign.commit}, {state}",
+        f"ceilings: {dict(campaign.ceilings)} {campaign.method.get('ceilings_failed', '')}",
+        f"clocks: {clocks}",
+        *lines(rows),
+        *(f"failed: {failure}" for failure in campaign.failures),
+    ]
 
 
 def lines(rows: Iterable[Record]) -> list[str]:
@@ -26,24 +34,25 @@ def lines(rows: Iterable[Record]) -> list[str]:
     """
     rows = list(rows)
     peers = [peer for peer in PEERS if any(row.kernel == peer for row in rows)]
-    kernels = list(dict.fromkeys(row.kernel for row in rows if row.kernel not in PEERS + BOUNDS))
+    kernels = list(dict.fromkeys(row.kernel for row in rows if row.is_ours))
     heading = f"{'N x K':>13} {'M':>3} {'mode':8} {'kernel':11} {'ours':>8} {'tactic':16} {'stream':>7} {'ratio':>5}"
     table = [heading + "".join(f" {peer:>10}" for peer in peers) + "  verdict"]
     for n, k in dict.fromkeys((row.n, row.k) for row in rows):
-        shape = [row for row in rows if (row.n, row.k) == (n, k)]
-        for m in sorted({row.m for row in shape if row.kernel not in BOUNDS}):
+        of_weight = [row for row in rows if (row.n, row.k) == (n, k)]
+        for m in sorted({row.m for row in of_weight if not row.is_bound}):
             for mode, kernel in product(MODES, kernels):
-                here = [row for row in shape if row.mode == mode]
-                ours = _best(row for row in here if row.m == m and row.kernel == kernel)
+                of_mode = [row for row in of_weight if row.mode == mode]
+                of_problem = [row for row in of_mode if row.m == m]
+                ours = fastest(row for row in of_problem if row.kernel == kernel)
                 if ours is None:
                     continue
-                bound = _best(row for row in here if row.kernel == "stream")
+                bound = fastest(row for row in of_mode if row.kernel == "stream")
                 text = f"{f'{n}x{k}':>13} {m:3} {mode:8} {kernel:11} {ours.median_us:8.2f} {ours.tactic:16}"
                 text += f" {bound.median_us:7.2f} {ours.median_us / bound.median_us:5.2f}" if bound else " " * 14
-                theirs = [_best(row for row in here if row.m == m and row.kernel == peer) for peer in peers]
-                text += "".join(f" {row.median_us:10.2f}" if row else f" {'-':>10}" for row in theirs)
-                fastest = _best(row for row in theirs if row)
-                table.append(f"{text}  {verdict(ours, fastest) if fastest else ''}".rstrip())
+                rivals = [fastest(row for row in of_problem if row.kernel == peer) for peer in peers]
+                text += "".join(f" {rival.median_us:10.2f}" if rival else f" {'-':>10}" for rival in rivals)
+                rival = fastest(row for row in rivals if row)
+                table.append(f"{text}  {verdict(ours, rival) if rival else ''}".rstrip())
     return table
 
 
@@ -53,70 +62,29 @@ def standing(rows: Iterable[Record]) -> list[str]:
     `rows` are of one device. Then a line for every problem in which a peer is faster.
     """
     weights: dict[tuple[int, int], list[Record]] = {}
-    for row in tables.newest(row for row in rows if (row.mode, row.weights) == ("chained", "cold")):
+    for row in newest(row for row in rows if (row.mode, row.weights) == ("chained", "cold")):
         weights.setdefault((row.n, row.k), []).append(row)
-    problems: dict[int, list[tuple[float, float]]] = {}
+    ratios: dict[int, list[tuple[float, float]]] = {}  # M to (peer over ours, ours over bound) of each weight
     behind = []
-    for (n, k), here in weights.items():
-        bound = tables.bound_of(here)
-        for m in sorted({row.m for row in here if row.m and row.kernel not in BOUNDS}):
-            ours = _best(row for row in here if row.m == m and row.kernel not in PEERS + BOUNDS)
-            peer = _best(row for row in here if row.m == m and row.kernel in PEERS)
+    for (n, k), of_weight in weights.items():
+        bound = bound_of(of_weight)
+        for m in sorted({row.m for row in of_weight if row.m and not row.is_bound}):
+            ours = fastest(row for row in of_weight if row.m == m and row.is_ours)
+            peer = fastest(row for row in of_weight if row.m == m and row.is_peer)
             if not (ours and peer and bound):
                 continue
-            problems.setdefault(m, []).append((peer.median_us / ours.median_us, ours.median_us / bound))
+            ratios.setdefault(m, []).append((peer.median_us / ours.median_us, ours.median_us / bound))
             if peer.median_us < ours.median_us:
                 times = f"{ours.median_us:.2f} against {peer.median_us:.2f} us of {peer.kernel}"
                 behind.append(f"{n}x{k} M={m}: {times}, {verdict(ours, peer)}")
     text = [f"{'M':>3} {'weights':>7}  peer over ours: {'median':>6} {'least':>6}  ours over bound: {'median':>6}"]
-    for m, ratios in sorted(problems.items()):
-        peers, bounds = zip(*ratios, strict=True)
+    for m, pairs in sorted(ratios.items()):
+        peers, bounds = zip(*pairs, strict=True)
         middle = f"{median(peers):6.2f} {min(peers):6.3f}"
-        text.append(f"{m:3} {len(ratios):7}  {'':15} {middle}  {'':16} {median(bounds):6.3f}")
-    ahead = [peer for ratios in problems.values() for peer, _ in ratios]
+        text.append(f"{m:3} {len(pairs):7}  {'':15} {middle}  {'':16} {median(bounds):6.3f}")
+    ahead = [peer for pairs in ratios.values() for peer, _ in pairs]
     text.append(
         f"{len(ahead) - len(behind)} of {len(ahead)} problems: no recorded peer has a lower median; in "
         f"{sum(ratio > 1 + NOISE for ratio in ahead)} ours is more than {NOISE:.0%} faster"
     )
     return [*text, *behind]
-
-
-def _best(rows: Iterable[Record]) -> Record | None:
-    return min(rows, key=lambda row: row.median_us, default=None)
-
-
-def main(folder: str) -> None:
-    """Prints the campaign in `folder`: the machine, the ceilings, the table, the failures."""
-    campaign, rows = read_campaign(Path(folder))
-    state = "complete" if campaign.complete else "NOT complete"
-    print(f"{campaign.id}: {campaign.gpu}, driver {campaign.driver}, CUDA {campaign.cuda}, {campaign.commit}, {state}")
-    print("ceilings:", dict(campaign.ceilings), campaign.method.get("ceilings_failed", ""))
-    print("clocks:", {name: value for name, value in campaign.clocks.items() if name != "samples"})
-    print("\n".join(lines(rows)))
-    for failure in campaign.failures:
-        print("failed:", failure)
-
-
-def show_pruning(folder: str) -> None:
-    """Prints what pruning costs by the full sweeps of the campaign in `folder`."""
-    campaign, rows = read_campaign(Path(folder))
-    failed = [tuple(failure[name] for name in ("kernel", "n", "k", "m", "tactic")) for failure in campaign.failures]
-    print("\n".join(pruning.lines(pruning.costs(rows, devices.get(campaign.device), failed))))
-
-
-def show_standing(device: str) -> None:
-    """Prints `standing` of all records of a device of the catalogue."""
-    name = devices.get(device).name
-    print("\n".join(standing(row for row in store.rows() if row.device == name)))
-
-
-SHOW = {"": main, "--pruning": show_pruning, "--standing": show_standing}
-
-if __name__ == "__main__":
-    *flags, subject = sys.argv[1:] or [""]
-    if len(flags) > 1 or not subject or subject in SHOW or (show := SHOW.get("".join(flags))) is None:
-        sys.exit("usage: python -m skinny_gemm.bench.summary [--pruning] CAMPAIGN_FOLDER | --standing DEVICE")
-    try:
-        show(subject)
-    except (ValueError, OSError) as error:
-        sys.exit(f"error: {error}")

@@ -5,11 +5,12 @@ verdict looks at intervals only, never at two medians alone. A difference of med
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from math import comb, isfinite
 from statistics import median
+from typing import Protocol
 
 CONFIDENCE = 0.95
 MINIMUM_SAMPLES = 6  #: fewer cannot bound a median at 95 %: the extremes of five samples miss it in 6.25 % of cases
@@ -24,6 +25,31 @@ class Interval:
     median: float
     low: float
     high: float
+
+
+@dataclass(frozen=True)
+class ExposedSamples:
+    """What an exposed launch is timed by: samples of two graphs, equally many of each, in microseconds.
+
+    Iterating and `len` go through both of them, one after the other, as a file of samples does.
+    """
+
+    both: Sequence[float]  #: a producer of x and the launch behind it
+    alone: Sequence[float]  #: the producer alone
+
+    def __post_init__(self):
+        if len(self.both) != len(self.alone):
+            raise ValueError(f"{len(self.both)} samples with the launch, but {len(self.alone)} without it")
+
+    def __iter__(self) -> Iterator[float]:
+        yield from self.both
+        yield from self.alone
+
+    def __len__(self) -> int:
+        return len(self.both) + len(self.alone)
+
+
+Samples = Sequence[float] | ExposedSamples  #: of one point, in microseconds per launch
 
 
 class Verdict(StrEnum):
@@ -77,8 +103,24 @@ def difference_interval(more: Sequence[float], less: Sequence[float], confidence
     return Interval(point, min(differences[tail], point), max(differences[-1 - tail], point))
 
 
-def verdict(first, second, tolerance: float = TOLERANCE) -> Verdict:
-    """Whether `first` takes less or more time than `second`; both have `low` and `high` (or `low_us`, `high_us`).
+def interval_of(samples: Samples) -> Interval:
+    """The time that a record states of its samples: their median, of exposed ones the difference of the two medians."""
+    if isinstance(samples, ExposedSamples):
+        return difference_interval(samples.both, samples.alone)
+    return median_interval(samples)
+
+
+class Row(Protocol):
+    """The ends of an interval as a row of the records has them."""
+
+    @property
+    def low_us(self) -> float: ...
+    @property
+    def high_us(self) -> float: ...
+
+
+def verdict(first: Interval | Row, second: Interval | Row, tolerance: float = TOLERANCE) -> Verdict:
+    """Whether `first` takes less or more time than `second`.
 
     SAME if the intervals prove that the two differ by at most `tolerance` (a fraction); FASTER or SLOWER if they are
     disjoint otherwise; UNDECIDED if the samples support none of these.
@@ -93,7 +135,5 @@ def verdict(first, second, tolerance: float = TOLERANCE) -> Verdict:
     return Verdict.UNDECIDED
 
 
-def _ends(interval) -> tuple[float, float]:
-    if hasattr(interval, "low_us"):  # a row of the records
-        return interval.low_us, interval.high_us
-    return interval.low, interval.high
+def _ends(time: Interval | Row) -> tuple[float, float]:
+    return (time.low, time.high) if isinstance(time, Interval) else (time.low_us, time.high_us)

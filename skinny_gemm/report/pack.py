@@ -14,15 +14,17 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 from matplotlib.backends.backend_pdf import PdfPages
 
+from ..analysis.provenance import one_line
 from ..analysis.review import Review
 from ..figures import style
-from ..figures.export import export, one_line
+from ..figures.export import export
 from .pages import Page, pages
 
 MANIFEST, PDF = "review.json", "review.pdf"
@@ -37,7 +39,7 @@ def write(review: Review, folder: str | os.PathLike, report: Callable[[float], N
     target = Path(folder).resolve()
     check(target)
     review = review.compiled(lambda fraction: report(0.3 * fraction))
-    drawn, facts = pages(review), review.provenance()
+    facts, drawn = review.provenance(), pages(review)
     target.parent.mkdir(parents=True, exist_ok=True)
     fresh = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:
@@ -45,11 +47,10 @@ def write(review: Review, folder: str | os.PathLike, report: Callable[[float], N
             report(0.3 + 0.6 * number / len(drawn))
             export(page.figure, page.data, facts | {"page": page.title}, fresh / "pages" / page.name, ("svg", "png"))
         report(0.9)
-        (fresh / PDF).write_bytes(pdf(drawn, review))
+        (fresh / PDF).write_bytes(pdf(drawn, review.question(), facts))
         script = fresh / "reproduce.sh"
-        script.write_text(
-            f"#!/bin/sh\n# {review.question()} Makes this pack again, from the repository.\n{review.command()}\n"
-        )
+        purpose = f"# {review.question()} Makes this pack again, from the repository."
+        script.write_text(f"#!/bin/sh\n{purpose}\n{facts['reproduce']}\n")
         (fresh / MANIFEST).write_text(manifest(review, fresh))
         for path in fresh.rglob("*"):
             path.chmod(0o755 if path.is_dir() or path == script else 0o644)
@@ -64,8 +65,7 @@ def write(review: Review, folder: str | os.PathLike, report: Callable[[float], N
 
 def files(folder: Path) -> list[Path]:
     """The files of the pack in `folder`, the PDF first."""
-    found = sorted(path for path in folder.rglob("*") if path.is_file())
-    return sorted(found, key=lambda path: path.name != PDF)
+    return sorted((path for path in folder.rglob("*") if path.is_file()), key=lambda path: (path.name != PDF, path))
 
 
 def check(folder: Path) -> None:
@@ -76,32 +76,27 @@ def check(folder: Path) -> None:
         return
     try:
         earlier = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        ours = dict(earlier["files"]) if earlier["kind"] == KIND else {}
+        written = dict(earlier["files"]) if earlier["kind"] == KIND else {}
     except (OSError, ValueError, KeyError, TypeError):
-        ours = {}
-    if not ours:
+        written = {}
+    if not written:
         raise ValueError(f"{folder} is not empty and holds no review pack: nothing was written, choose another folder.")
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
         if name == MANIFEST or (path.is_dir() and not path.is_symlink()):
             continue
-        if name not in ours or path.is_symlink():
-            raise ValueError(
-                f"{folder} holds {name}, which no review pack wrote: nothing was written, choose another folder."
-            )
-        if _digest(path) != ours[name]:
-            raise ValueError(
-                f"{folder} holds {name}, which was changed since: nothing was written, choose another folder."
-            )
+        foreign = name not in written or path.is_symlink()
+        if foreign or _digest(path) != written[name]:
+            why = "which no review pack wrote" if foreign else "which was changed since"
+            raise ValueError(f"{folder} holds {name}, {why}: nothing was written, choose another folder.")
 
 
-def pdf(drawn: list[Page], review: Review) -> bytes:
-    """All pages in one file, the footer on each, the provenance in its metadata."""
-    facts = review.provenance()
+def pdf(drawn: list[Page], question: str, facts: Mapping[str, Any]) -> bytes:
+    """All pages in one file, the footer on each, the provenance `facts` in its metadata."""
     buffer = io.BytesIO()
     metadata = {
-        "Title": f"{review.question()} A design review",
-        "Subject": json.dumps(facts, sort_keys=True, default=str),
+        "Title": f"{question} A design review",
+        "Subject": json.dumps(dict(facts), sort_keys=True, default=str),
         "Creator": "skinny_gemm",
         "Producer": None,
         "CreationDate": None,
@@ -116,7 +111,6 @@ def pdf(drawn: list[Page], review: Review) -> bytes:
 
 def manifest(review: Review, folder: Path) -> str:
     """The text of review.json for the files that lie in `folder`."""
-    digests = {str(path.relative_to(folder)): _digest(path) for path in files(folder)}
     content = {
         "kind": KIND,
         "question": review.question(),
@@ -124,7 +118,7 @@ def manifest(review: Review, folder: Path) -> str:
         "recommended": str(review.winner) if review.winner else None,
         "candidates": {candidate.letter: str(candidate) for candidate in review.candidates},
         "provenance": review.provenance(),
-        "files": digests,
+        "files": {str(path.relative_to(folder)): _digest(path) for path in files(folder)},
     }
     return json.dumps(content, indent=2) + "\n"
 

@@ -8,7 +8,7 @@ import numpy as np
 from ..checks import check_integer
 from ..layouts import mailbox as layout
 from ..problem import FrontProblem
-from ..tactics.ws_gemm import MAX_M
+from ..tactics import MAX_M
 from . import driver
 from .tensors import check_tensor, overlap
 

@@ -35,13 +35,12 @@ def compile_kernel(
     in; `options` are those of the kernel's `build`. The caller checks legality first (`tactic.check`). ValueError for
     an unknown architecture.
     """
-    module = getattr(tactic, "module", f"skinny_gemm.kernels.{tactic.kernel.replace('-', '_')}")
     special = {**tactic.specialisation(problem), **options}
 
     def build(kernels: ModuleType) -> Any:
         return kernels.build(tactic.problem(problem), tactic, pdl, **options)
 
-    return _cached(tactic.kernel, module, str(tactic), special, arch, pdl, build)
+    return _cached(tactic.kernel, tactic.module, str(tactic), special, arch, pdl, build)
 
 
 def compile_collect(latent: int, experts: int, arch: str = "sm_90a", pdl: bool = True) -> CompiledKernel:

@@ -9,7 +9,6 @@ from typing import Any
 from ..checks import check_choice
 from ..problem import GemmProblem
 from ..tactics import WarpSplitKTactic
-from ..tactics.warp_splitk import MAX_M
 from . import runner
 from .prepared import ALIGNMENT, Prepared
 from .tensors import check_tensor, device_of, overlap
@@ -34,7 +33,7 @@ class PreparedWarpSplitK(Prepared):
 
     def __init__(self, weight: Any, tactics: Mapping[int, WarpSplitKTactic]):
         check_tensor("weight", weight, ("N", "K"), ALIGNMENT)
-        super().__init__(weight, tactics, lambda m: GemmProblem(m, *weight.shape), MAX_M)
+        super().__init__(weight, tactics, lambda m: GemmProblem(m, *weight.shape), WarpSplitKTactic.max_m)
 
     def run(self, x: Any, out: Any, bias: Any = None) -> Any:
         """Computes `out = x @ weight^T + bias` on the current stream and returns `out`.
@@ -73,8 +72,8 @@ def matmul(x: Any, weight: Any, tactic: WarpSplitKTactic | None = None, backend:
     if backend == "interpreter":
         x, weight, bias = x.cpu(), weight.cpu(), None if bias is None else bias.cpu()
     m = x.shape[0]
-    if m > MAX_M:
-        raise ValueError(f"x has M = {m}, but this kernel takes 1 to {MAX_M} tokens")
+    if m > WarpSplitKTactic.max_m:
+        raise ValueError(f"x has M = {m}, but this kernel takes 1 to {WarpSplitKTactic.max_m} tokens")
     if tactic is None:
         tactic = WarpSplitKTactic.default(GemmProblem(m, n, k), device_of(weight))
     out = x.new_empty((m, n))

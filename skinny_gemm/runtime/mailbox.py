@@ -17,7 +17,7 @@ from ..artifact import LaunchArguments
 from ..checks import check_integer, is_integer
 from ..layouts import mailbox as layout
 from ..problem import FrontProblem
-from ..tactics.ws_gemm import MAX_M
+from ..tactics import MAX_M
 from . import runner
 from .boxes import ALIGNMENT, BUFFERS, allocate, arm, check_armed, check_boxes, enable_peers
 from .compile import compile_collect

@@ -1,10 +1,16 @@
-"""The tactic types, by kernel name: the registry that the command line, sweeps, records and sliders read."""
+"""The kernels: a registry of tactic types by kernel name, which is all that the rest of the package knows of a kernel.
 
-from .base import Footprint, Result, Tactic
+A further kernel is one line in `KERNELS` and its own files: its tactic type here, its layouts and its device code.
+"""
+
+from .base import MAX_M, Footprint, Result, Tactic
 from .warp_splitk import WarpSplitKTactic
 from .ws_gemm import WsGemmTactic
 
-KERNELS: dict[str, type[Tactic]] = {tactic.kernel: tactic for tactic in (WarpSplitKTactic, WsGemmTactic)}
+KERNELS: dict[str, type[Tactic]] = {
+    WarpSplitKTactic.kernel: WarpSplitKTactic,
+    WsGemmTactic.kernel: WsGemmTactic,
+}
 
 
 def tactic_type(kernel: str) -> type[Tactic]:
@@ -14,4 +20,4 @@ def tactic_type(kernel: str) -> type[Tactic]:
     return KERNELS[kernel]
 
 
-__all__ = ["KERNELS", "Footprint", "Result", "Tactic", "WarpSplitKTactic", "WsGemmTactic", "tactic_type"]
+__all__ = ["KERNELS", "MAX_M", "Footprint", "Result", "Tactic", "WarpSplitKTactic", "WsGemmTactic", "tactic_type"]

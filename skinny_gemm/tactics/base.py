@@ -1,23 +1,23 @@
 """What every tactic can do: be read and written as text, say why it cannot run, and state what it occupies.
 
-A tactic is a frozen dataclass of integers. Sliders, the command line, sweeps and records learn of a kernel from its
-tactic type and nothing else.
+A tactic is a frozen dataclass of integers. Its type is all that the rest of the package knows of a kernel: the command
+line, sweeps, records, the model, figures and sliders ask the attributes and methods of `Tactic` and nothing else.
 """
 
-import csv
 from abc import ABC, abstractmethod
-from dataclasses import astuple, dataclass, fields
-from functools import lru_cache
-from math import ceil
-from numbers import Integral
-from pathlib import Path
+from dataclasses import astuple, dataclass, fields, replace
 from typing import ClassVar, Self
 
 import numpy as np
 
-from ..catalogue import data_dir
+from ..checks import is_integer
 from ..device import Device
+from ..layouts.banks import Access
 from ..problem import GemmProblem
+from . import defaults
+from .formula import Formula
+
+MAX_M = 64  #: the most tokens of any kernel: what sliders, curves and buffers go up to
 
 
 @dataclass(frozen=True)
@@ -54,25 +54,41 @@ class Result:
     tolerance: float  #: relative Frobenius error against FP64
 
 
+@dataclass(frozen=True)
 class Tactic(ABC):
-    """Base of all tactic dataclasses; a subclass adds fields and the abstract methods."""
+    """Base of all tactics. A subclass names its kernel, adds integer fields and writes the abstract methods.
+
+    All else has a default that a kernel overrides where it differs.
+    """
 
     kernel: ClassVar[str]  #: registry and command-line name
+    module: ClassVar[str]  #: whose `build(problem, tactic, pdl)` makes the kernel; by default kernels/<its name>
+    max_m: ClassVar[int] = MAX_M  #: tokens that the kernel takes
+    max_n: ClassVar[int] = (1 << 31) - 16  #: weight rows that it can count
+    n_multiple: ClassVar[int] = 1  #: what N is a multiple of
+    k_multiple: ClassVar[int] = 1  #: what K is a multiple of
+    baselines: ClassVar[tuple[str, ...]] = ()  #: kernels of ours that a campaign measures beside it
+    formula: ClassVar[Formula | None] = None  #: its performance model
 
-    def __post_init__(self):
+    def __init_subclass__(cls) -> None:
+        if not hasattr(cls, "module"):
+            cls.module = f"skinny_gemm.kernels.{cls.kernel.replace('-', '_')}"
+
+    def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if not isinstance(value, Integral) or isinstance(value, bool):
+            if not is_integer(value):
                 raise ValueError(f"{field.name} is {value!r}, but must be an integer")
             object.__setattr__(self, field.name, int(value))  # NumPy integers become Python's
+
+    # --- text
 
     @classmethod
     def parse(cls, text: str) -> Self:
         """The tactic written as comma-separated integers in field order, as `str(tactic)` writes it."""
         names = [f.name for f in fields(cls)]
-        parts = text.split(",")
         try:
-            values = [int(part) for part in parts]
+            values = [int(part) for part in text.split(",")]
         except ValueError:
             values = []
         if len(values) != len(names):
@@ -81,6 +97,8 @@ class Tactic(ABC):
 
     def __str__(self) -> str:
         return ",".join(str(value) for value in astuple(self))
+
+    # --- legality
 
     @abstractmethod
     def why_not(self, problem: GemmProblem, device: Device) -> str | None:
@@ -101,8 +119,26 @@ class Tactic(ABC):
         return None
 
     @classmethod
+    def refusal(cls, problem: GemmProblem) -> str | None:
+        """Why the kernel takes no such M, N or K, whatever the tactic and the device; None if it does."""
+        if problem.m > cls.max_m:
+            return f"M is {problem.m}, but this kernel takes 1 to {cls.max_m} tokens"
+        if problem.n % cls.n_multiple:
+            return f"N = {problem.n} is not a multiple of {cls.n_multiple}"
+        if problem.n > cls.max_n:
+            return f"N = {problem.n} is more than {cls.max_n}, the most rows the kernel can count"
+        if problem.k % cls.k_multiple:
+            return f"K = {problem.k} is not a multiple of {cls.k_multiple}"
+        return None
+
+    # --- the problem
+
+    @classmethod
     def problem(cls, problem: GemmProblem) -> GemmProblem:
-        """`problem` as this kernel sees it; a kernel with more to say than M, N and K returns its own type."""
+        """`problem` as this kernel sees it: a kernel that needs more than M, N and K returns a problem of its own type.
+
+        The weight-stationary GEMM returns a `FrontProblem`, which also tells router rows from latent rows.
+        """
         return problem
 
     def specialisation(self, problem: GemmProblem) -> dict[str, int]:
@@ -119,6 +155,8 @@ class Tactic(ABC):
         """Where the product x @ weight^T lies in an output; its other columns keep what `output` put there."""
         return (Result("out", slice(0, problem.n), "bf16", slice(0, problem.n), BF16_TOLERANCE),)
 
+    # --- what it occupies
+
     @abstractmethod
     def grid(self, problem: GemmProblem) -> tuple[int, int, int]:
         """CTAs of a launch along x, y and z."""
@@ -126,6 +164,17 @@ class Tactic(ABC):
     @abstractmethod
     def footprint(self, problem: GemmProblem, device: Device) -> Footprint:
         """What this tactic occupies on `device` for `problem`."""
+
+    def shared_accesses(self, problem: GemmProblem) -> list[Access]:
+        """Every kind of warp-wide access to shared memory, by the kernel's layouts; [] if it describes none."""
+        return []
+
+    # --- which there are
+
+    @classmethod
+    @abstractmethod
+    def enumerate(cls, problem: GemmProblem, device: Device) -> list[Self]:
+        """Every legal tactic, in ascending field order."""
 
     @classmethod
     def choices(cls, problem: GemmProblem, device: Device) -> dict[str, tuple[int, ...]]:
@@ -135,53 +184,39 @@ class Tactic(ABC):
 
     @classmethod
     @abstractmethod
-    def enumerate(cls, problem: GemmProblem, device: Device) -> list[Self]:
-        """Every legal tactic, in ascending field order."""
+    def heuristic(cls, problem: GemmProblem, device: Device) -> Self:
+        """A good tactic by reasoning alone, whatever was recorded; ValueError in words where none is legal."""
 
     @classmethod
     def default(cls, problem: GemmProblem, device: Device) -> Self:
         """The tactic to start from: the fastest recorded where there is one, else `heuristic`.
 
-        Of the records those count that are of this device, N and K, and of M or the next M above that was recorded
-        (chained, cold weights; data/best.csv). ValueError in words where no tactic is legal.
+        The records speak through data/best.csv (`tactics.defaults`): of this device, N and K, and of M or the next M
+        above that was recorded; chained, cold weights. ValueError in words where no tactic is legal, or the file is
+        broken.
         """
-        recorded = best_recorded(data_dir() / "best.csv").get((device.name, cls.kernel, problem.n, problem.k), {})
-        covering = min((m for m in recorded if m >= problem.m), default=None)
-        if covering is not None:
+        if row := defaults.covering(device.name, cls.kernel, problem):
+            m, text = row
             try:
-                tactic = cls.parse(recorded[covering])
+                tactic = cls.parse(text)
             except ValueError as error:
-                raise ValueError(
-                    f"{data_dir() / 'best.csv'}, {cls.kernel} {problem.n}x{problem.k} M={covering}: {error}: "
-                    "write it anew with python -m skinny_gemm.bench.tables"
-                ) from error
+                where = f"{defaults.path()}, {cls.kernel} {problem.n}x{problem.k} M={m}"
+                raise ValueError(f"{where}: {error}: {defaults.CURE}") from error
             if tactic.why_not(problem, device) is None:
                 return tactic
         return cls.heuristic(problem, device)
 
     @classmethod
-    @abstractmethod
-    def heuristic(cls, problem: GemmProblem, device: Device) -> Self:
-        """A good tactic by reasoning alone, whatever was recorded; ValueError in words where none is legal."""
+    def coarse(cls, problem: GemmProblem, device: Device) -> list[Self]:
+        """The heuristic tactic and those around it, pruned by reason; it does not depend on what was recorded."""
+        start = cls.heuristic(problem, device)
+        return list(dict.fromkeys([start, *start.variations(problem, device)]))
 
-
-@lru_cache(maxsize=4)
-def best_recorded(path: Path) -> dict[tuple[str, str, int, int], dict[int, str]]:
-    """The fastest tactics of data/best.csv: (device, kernel, N, K) to M to tactic; {} if there is no such file."""
-    best: dict[tuple[str, str, int, int], dict[int, str]] = {}
-    try:
-        with path.open(newline="", encoding="utf-8") as file:
-            for row in csv.DictReader(file):
-                key = row["device"], row["kernel"], int(row["n"]), int(row["k"])
-                best.setdefault(key, {})[int(row["m"])] = row["tactic"]
-    except FileNotFoundError:
-        return {}
-    except (OSError, UnicodeDecodeError, csv.Error, KeyError, TypeError, ValueError) as error:
-        raise ValueError(
-            f"{path} cannot be read ({type(error).__name__} {error}): "
-            "write it anew with python -m skinny_gemm.bench.tables"
-        ) from error
-    return best
+    def variations(self, problem: GemmProblem, device: Device) -> list[Self]:
+        """What a coarse grid tries around this heuristic tactic: every legal tactic that differs in one field."""
+        choices = self.choices(problem, device)
+        changed = (replace(self, **{f.name: value}) for f in fields(self) for value in choices[f.name])
+        return [tactic for tactic in changed if tactic.why_not(problem, device) is None]
 
 
 def occupancy(smem_bytes: int, threads: int, device: Device) -> int:
@@ -191,8 +226,3 @@ def occupancy(smem_bytes: int, threads: int, device: Device) -> int:
         device.threads_per_sm // threads,
         device.ctas_per_sm,
     )
-
-
-def waves(ctas: int, ctas_per_sm: int, device: Device) -> int:
-    """Rounds in which the grid's CTAs become resident."""
-    return ceil(ctas / (device.sms * max(ctas_per_sm, 1)))

@@ -1,34 +1,39 @@
 """Tactics of the warp split-K kernel: what is legal, what it costs, and a good one by reasoning."""
 
 import itertools
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from math import ceil
-from typing import ClassVar
 
 from ..device import Device
+from ..layouts import Regions, end
 from ..layouts import warp_splitk as layout
+from ..layouts.banks import Access
 from ..problem import GemmProblem
-from .base import Footprint, Tactic, occupancy, waves
+from .base import Footprint, Tactic, occupancy
+from .warp_splitk_time import FORMULA
 
 OUTPUT_TILES = (16, 32)
 TOKEN_TILES = (8, 16, 32)
 K_TILES = (128, 256)
 B_LOADER_WARPS = (1, 2)
-MAX_M = 32
-MAX_N = (1 << 31) - 16  #: the kernel counts weight rows in 32 bits
 MAX_K_TILES = 64  #: the K loop is fully unrolled; more tiles would outgrow the instruction cache
-MAX_RESIDENT = (
-    3  #: CTAs per SM the heuristic leaves room for: 6288x7168 ran 4 % faster on H200 with three than with two
-)
+#: CTAs per SM the heuristic leaves room for: 6288x7168 ran 4 % faster on H200 with three than with two
+MAX_RESIDENT = 3
 SHORT_K = 2048  #: up to here the heuristic takes the wider output tile whatever the number of CTAs
 MAX_STAGES = 16  #: more than about 12 stages stopped helping on H200
+COARSE_STAGES = (2, 4, 6, 8, 12, MAX_STAGES)  #: depths of the ring that a coarse grid tries
 
 
 @dataclass(frozen=True)
 class WarpSplitKTactic(Tactic):
     """Weight rows and tokens of a CTA's output tile, K elements of a stage, stages of the ring, activation loaders."""
 
-    kernel: ClassVar[str] = "warp-splitk"
+    kernel = "warp-splitk"
+    max_m = 32
+    n_multiple = OUTPUT_TILES[0]
+    k_multiple = K_TILES[0]
+    formula = FORMULA
 
     output_tile: int  #: weight rows per CTA: 16 or 32, divides N
     token_tile: int  #: tokens per CTA: 8, 16 or 32
@@ -42,9 +47,14 @@ class WarpSplitKTactic(Tactic):
         return layout.WARP * (layout.COMPUTE_WARPS + layout.WEIGHT_LOADER_WARPS + self.b_loader_warps)
 
     @property
+    def smem_regions(self) -> Regions:
+        """Shared memory of a CTA."""
+        return layout.smem_regions(self.output_tile, self.token_tile, self.k_tile, self.stages)
+
+    @property
     def smem_bytes(self) -> int:
         """Dynamic shared memory of a CTA."""
-        return layout.smem_bytes(self.output_tile, self.token_tile, self.k_tile, self.stages)
+        return end(self.smem_regions)
 
     def grid(self, problem: GemmProblem) -> tuple[int, int, int]:
         """CTAs along N and M."""
@@ -52,16 +62,16 @@ class WarpSplitKTactic(Tactic):
 
     def why_not(self, problem: GemmProblem, device: Device) -> str | None:
         """None if legal for `problem` on `device`, else one sentence. M must be 1 to 32."""
-        if reason := self._unsupported(problem):
+        if reason := self.refusal(problem):
             return reason
-        for name, allowed in (
+        for name, values in (
             ("output_tile", OUTPUT_TILES),
             ("token_tile", TOKEN_TILES),
             ("k_tile", K_TILES),
             ("b_loader_warps", B_LOADER_WARPS),
         ):
-            if getattr(self, name) not in allowed:
-                return f"{name} is {getattr(self, name)}, but must be one of {', '.join(map(str, allowed))}"
+            if getattr(self, name) not in values:
+                return f"{name} is {getattr(self, name)}, but must be one of {', '.join(map(str, values))}"
         if problem.n % self.output_tile:
             return f"output_tile {self.output_tile} does not divide N = {problem.n}"
         if problem.k % self.k_tile:
@@ -88,17 +98,20 @@ class WarpSplitKTactic(Tactic):
         columns, rows, _ = self.grid(problem)
         ctas, ctas_per_sm = columns * rows, occupancy(self.smem_bytes, self.threads, device)
         resident = min(ctas_per_sm, ceil(ctas / device.sms))
-        regions = layout.smem_regions(self.output_tile, self.token_tile, self.k_tile, self.stages)
-        ring = sum(size for name, _, size in regions if name in ("A", "B"))
+        ring = sum(size for name, _, size in self.smem_regions if name in ("A", "B"))
         return Footprint(
-            regions=tuple(regions),
+            regions=tuple(self.smem_regions),
             smem_bytes=self.smem_bytes,
             threads=self.threads,
             ctas=ctas,
             ctas_per_sm=ctas_per_sm,
-            waves=waves(ctas, ctas_per_sm, device),
+            waves=ceil(ctas / (device.sms * max(ctas_per_sm, 1))),
             bytes_in_flight_per_sm=resident * ring,
         )
+
+    def shared_accesses(self, problem: GemmProblem) -> list[Access]:
+        """Loaders, `ldmatrix` and the reduction's partial sums; the same for every problem."""
+        return layout.shared_accesses(self.output_tile, self.token_tile, self.k_tile, self.b_loader_warps)
 
     @classmethod
     def enumerate(cls, problem: GemmProblem, device: Device) -> list["WarpSplitKTactic"]:
@@ -113,7 +126,7 @@ class WarpSplitKTactic(Tactic):
         Over the TP8 shapes recorded on H200 it is 2 % slower than the best of a coarse grid on average.
         ValueError, with the reason, if the kernel cannot take `problem`.
         """
-        if reason := cls._unsupported(problem):
+        if reason := cls.refusal(problem):
             raise ValueError(f"{problem.n}x{problem.k} at M = {problem.m}: {reason}")
         k_tile = 256 if problem.k > 512 and problem.k % 256 == 0 else 128
         # Least scheduled work, the wider tile on ties: half the CTAs read x half as often. A short K is over before
@@ -130,26 +143,60 @@ class WarpSplitKTactic(Tactic):
         loaders = B_LOADER_WARPS[-1]
         ctas = columns * ceil(problem.m / token_tile)
         resident = min(MAX_RESIDENT, ceil(ctas / device.sms))
-        fitting = [
-            tactic
-            for stages in range(1, MAX_STAGES + 1)
-            if (tactic := cls(output_tile, token_tile, k_tile, stages, loaders)).why_not(problem, device) is None
-        ]
+        fitting = cls(output_tile, token_tile, k_tile, 1, loaders).depths(problem, device)
         co_resident = [t for t in fitting if occupancy(t.smem_bytes, t.threads, device) >= resident]
         return (co_resident or fitting)[-1]
 
-    @staticmethod
-    def _unsupported(problem: GemmProblem) -> str | None:
-        """Why no tactic at all can take `problem`, or None."""
-        if problem.m > MAX_M:
-            return f"M is {problem.m}, but this kernel takes 1 to {MAX_M} tokens"
-        if problem.n % OUTPUT_TILES[0]:
-            return f"N = {problem.n} is not a multiple of {OUTPUT_TILES[0]}"
-        if problem.n > MAX_N:
-            return f"N = {problem.n} is more than {MAX_N}, the most rows the kernel can count"
-        if problem.k % K_TILES[0]:
-            return f"K = {problem.k} is not a multiple of {K_TILES[0]}"
+    def depths(self, problem: GemmProblem, device: Device) -> list["WarpSplitKTactic"]:
+        """This tactic with every number of stages that is legal, ascending."""
+        every = (replace(self, stages=stages) for stages in range(1, MAX_STAGES + 1))
+        return [tactic for tactic in every if tactic.why_not(problem, device) is None]
+
+    @classmethod
+    def refusal(cls, problem: GemmProblem) -> str | None:
+        """As of every kernel; and K must not have more tiles than the unrolled K loop takes."""
+        if reason := super().refusal(problem):
+            return reason
         widest = next(tile for tile in reversed(K_TILES) if problem.k % tile == 0)
         if problem.k // widest > MAX_K_TILES:
             return f"K = {problem.k} has more than {MAX_K_TILES} tiles of {widest}, the most the unrolled K loop takes"
         return None
+
+    def variations(self, problem: GemmProblem, device: Device) -> list["WarpSplitKTactic"]:
+        """About a dozen tactics around the heuristic one, for the widest token tile two dozen.
+
+        - Stages decide the bytes in flight, the strongest lever: six depths from 2 to 16.
+        - The other output tile trades CTAs against reads of x, and its best depth differs: a shallow, a middle and the
+          deepest ring.
+        - The other K tile changes barriers per byte only: with the same bytes in the ring, and with the deepest ring.
+        - Half the token tile doubles the CTAs, which is worth it only where the grid is small: two depths. A token tile
+          beyond M multiplies rows that do not exist and is left out; below half of M it reads the weights more than
+          twice.
+        - The other number of activation loaders matters little: once.
+        - With 32 tokens to a tile time does not follow depth smoothly (2112x7168, M = 32: 9.31, 8.91 and 9.43 us with
+          6, 7 and 8 stages of 256; the few depths above cost 5 %): every depth of both K tiles.
+        - Left out: other depths in between, since time follows depth smoothly, and two changes at once, since what one
+          lever gains hardly depends on the others. `records.pruning` tells what that costs.
+        """
+        other = {"output_tile": {16: 32, 32: 16}, "k_tile": {128: 256, 256: 128}, "b_loader_warps": {1: 2, 2: 1}}
+
+        def flipped(field: str) -> "WarpSplitKTactic":
+            return replace(self, **{field: other[field][getattr(self, field)]})
+
+        def at(tactic: "WarpSplitKTactic", stages: Iterable[int]) -> list["WarpSplitKTactic"]:
+            """The legal ones of these depths; one that does not fit becomes the deepest that does."""
+            depths = tactic.depths(problem, device)
+            wanted = {min(s, depths[-1].stages) for s in stages} if depths else ()
+            return [deep for deep in depths if deep.stages in wanted]
+
+        covering = next((tile for tile in TOKEN_TILES if tile >= problem.m), TOKEN_TILES[-1])
+        tokens = {covering, max(covering // 2, TOKEN_TILES[0])} - {self.token_tile}
+        same_bytes = self.stages * self.k_tile // flipped("k_tile").k_tile
+        every = range(1, MAX_STAGES + 1) if self.token_tile == TOKEN_TILES[-1] else ()
+        return [
+            *at(self, (*COARSE_STAGES, *every)),
+            *at(flipped("output_tile"), (4, 8, MAX_STAGES)),
+            *at(flipped("k_tile"), (same_bytes, MAX_STAGES, *every)),
+            *(tactic for tile in sorted(tokens) for tactic in at(replace(self, token_tile=tile), (4, MAX_STAGES))),
+            *at(flipped("b_loader_warps"), (self.stages,)),
+        ]

@@ -5,19 +5,18 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache
 from math import ceil
-from typing import ClassVar
 
 import numpy as np
 
 from ..device import Device
-from ..layouts import mailbox
+from ..layouts import Regions, end, mailbox
 from ..layouts import ws_gemm as layout
+from ..layouts.banks import Access
 from ..layouts.fragments import MMA_M, MMA_N
 from ..problem import FrontProblem, GemmProblem
 from .base import BF16_TOLERANCE, F32_TOLERANCE, Footprint, Result, Tactic, occupancy
+from .ws_gemm_time import FORMULA
 
-MAX_M = 64
-MAX_N = (1 << 27) - 16  #: up to 16 CTAs share 16 rows, and a grid has fewer than 2^31 CTAs
 MAX_THREADS = 1024
 MAX_CLUSTER = 16  #: what any device offers, beyond 8 as a non-portable size
 MAX_CHAINS = 4  #: more independent accumulators than that no longer hide the latency of mma.sync
@@ -27,13 +26,19 @@ REGISTERS = 255  #: that one thread can name
 HELD = 8  #: registers of a K block that a thread holds
 OTHER_REGISTERS = 36  #: of a thread besides weights and accumulators: addresses, x and the epilogue's
 PART_BLOCKS = 15  #: K blocks of a warp that the heuristic aims at
+COARSE_BLOCKS = (7, 14)  #: of a warp in a coarse grid, as near as K allows
 
 
 @dataclass(frozen=True)
 class WsGemmTactic(Tactic):
     """How N and K are cut over warps, CTAs and clusters, what of the weights is staged, and the token groups."""
 
-    kernel: ClassVar[str] = "ws-gemm"
+    kernel = "ws-gemm"
+    max_n = (1 << 27) - 16  #: up to 16 CTAs share 16 rows, and a grid has fewer than 2^31 CTAs
+    n_multiple = MMA_M
+    k_multiple = layout.K_BLOCK
+    baselines = ("warp-splitk",)
+    formula = FORMULA
 
     rt: int  #: 16-row tiles of N per CTA; N is a multiple of 16 rt
     kq: int  #: warps that split K inside a CTA; K is a multiple of 32 kq ks, and 32 rt kq threads at most 1024
@@ -79,13 +84,13 @@ class WsGemmTactic(Tactic):
         wanted = self.ch or max(1, MAX_CHAINS // layout.tiles_per_group(problem.m, self.tg))
         return min(wanted, 2 * self.blocks(problem))
 
-    def smem_regions(self, problem: GemmProblem) -> list[tuple[str, int, int]]:
-        """Shared memory of a CTA: (name, byte offset, bytes)."""
+    def smem_regions(self, problem: GemmProblem) -> Regions:
+        """Shared memory of a CTA."""
         return layout.smem_regions(problem.m, problem.k, self.rt, self.kq, self.ks, self.staged, self.tg)
 
     def smem_bytes(self, problem: GemmProblem) -> int:
         """Dynamic shared memory of a CTA."""
-        return layout.smem_bytes(problem.m, problem.k, self.rt, self.kq, self.ks, self.staged, self.tg)
+        return end(self.smem_regions(problem))
 
     def registers(self, problem: GemmProblem) -> int:
         """Registers that a thread needs at the least: weights, accumulators and the rest."""
@@ -104,7 +109,7 @@ class WsGemmTactic(Tactic):
 
     def why_not(self, problem: GemmProblem, device: Device) -> str | None:
         """None if legal for `problem` on `device`, else one sentence. M must be 1 to 64."""
-        if reason := self._unsupported(problem):
+        if reason := self.refusal(problem):
             return reason
         for name, low, high in (
             ("rt", 1, MAX_THREADS // layout.WARP),
@@ -165,40 +170,43 @@ class WsGemmTactic(Tactic):
             bytes_in_flight_per_sm=min(ctas_per_sm, ceil(ctas / device.sms)) * weights,
         )
 
+    def shared_accesses(self, problem: GemmProblem) -> list[Access]:
+        """Staged weights, x of the settle pipeline, the parts of a sum and the turn of a finished block."""
+        return layout.shared_accesses(
+            self.blocks(problem), problem.k // self.ks, self.rt, self.kq, self.ks, self.staged, self.tg
+        )
+
     @classmethod
     def enumerate(cls, problem: GemmProblem, device: Device) -> list["WsGemmTactic"]:
         """Every legal tactic with rt up to 8, ch of 1, 2 or 4 and groups of 8, 16, 32 ... tokens, ascending."""
-        if cls._unsupported(problem):
-            return []
-        return list(_enumerate(cls, layout.token_tiles(problem.m), problem.n, problem.k, device))
+        return [] if cls.refusal(problem) else list(_enumerate(_whole_tiles(problem), device))
 
     @classmethod
     def choices(cls, problem: GemmProblem, device: Device) -> dict[str, tuple[int, ...]]:
         """For each field the values that appear in at least one tactic of `enumerate`, ascending."""
-        if cls._unsupported(problem):
+        if cls.refusal(problem):
             return {field.name: () for field in fields(cls)}
-        return _choices(cls, layout.token_tiles(problem.m), problem.n, problem.k, device)
+        return _choices(_whole_tiles(problem), device)
 
     @classmethod
     def unsupported(cls, problem: GemmProblem, device: Device) -> str | None:
         """Why no tactic at all can run `problem` on `device`, or None."""
-        if reason := cls._unsupported(problem):
-            return f"{problem.n}x{problem.k} at M = {problem.m}: {reason}"
-        if any(True for cut in _searched(problem) for _ in _runs(cls, problem, device, *cut)):
-            return None
-        return f"{problem.n}x{problem.k} at M = {problem.m}: no tactic fits {device.title}"
+        reason = cls.refusal(problem)
+        if reason is None and not any(_runs(problem, device)):
+            reason = f"no tactic fits {device.title}"
+        return reason and f"{problem.n}x{problem.k} at M = {problem.m}: {reason}"
 
     @classmethod
     def heuristic(cls, problem: GemmProblem, device: Device) -> "WsGemmTactic":
-        """The legal one that is most like the fastest ones on H200, see `_preference`.
+        """The legal one that is most like the fastest ones on H200, see `preference`.
 
         ValueError, with the reason, if the kernel cannot take `problem`.
         """
         if reason := cls.unsupported(problem, device):
             raise ValueError(reason)
-        return _heuristic(cls, layout.token_tiles(problem.m), problem.n, problem.k, device)
+        return _heuristic(_whole_tiles(problem), device)
 
-    def _preference(self, problem: GemmProblem) -> tuple:
+    def preference(self, problem: GemmProblem) -> tuple:
         """Smaller is better: what the fastest tactics on H200 have in common, the strongest first.
 
         K parts of about 15 blocks, all in registers; many row tiles a CTA, so that x is read less often; clusters of 8,
@@ -212,85 +220,95 @@ class WsGemmTactic(Tactic):
             abs(self.ch * layout.tiles_per_group(problem.m, self.tg) - MAX_CHAINS),
         )
 
-    @staticmethod
-    def _unsupported(problem: GemmProblem) -> str | None:
-        """Why no tactic at all can take `problem`, or None."""
-        if problem.m > MAX_M:
-            return f"M is {problem.m}, but this kernel takes 1 to {MAX_M} tokens"
-        if problem.n % MMA_M:
-            return f"N = {problem.n} is not a multiple of {MMA_M}"
-        if problem.n > MAX_N:
-            return f"N = {problem.n} is more than {MAX_N}, the most rows the kernel can count"
-        if problem.k % layout.K_BLOCK:
-            return f"K = {problem.k} is not a multiple of {layout.K_BLOCK}"
-        return None
+    def variations(self, problem: GemmProblem, device: Device) -> list["WsGemmTactic"]:
+        """Thirty to eighty tactics of a front; on H200 the best ones of a wider search were all of this kind.
 
+        - All weights must be resident at once for their loads to run ahead of x: one wave, on at least a fourth of the
+          SMs.
+        - Each CTA reads its part of x for all its row tiles, and a launch costs time per CTA: the two widest rt, at
+          most a CTA per SM.
+        - A warp multiplies about 7 or 14 K blocks: more make a long chain behind the wait, fewer more parts to add up.
+        - Weights in registers are at hand: `staged` only as far as they do not fit, which is the least shared memory.
+        - Clusters take token groups, up to four of them: even where one group is all there is, pushing the parts was
+          0.7 us faster than a single pass at M = 1, 1.3 us at M = 32. A single pass is tried with the longer K cut.
+        - Chains: one, which takes the fewest registers, or as many as hide the latency of mma.
+        """
+        tiles = layout.token_tiles(problem.m)
+        groups = [tg for tg in (8, 16, 32) if tg // 8 <= tiles <= 4 * (tg // 8)]
+        warps: dict[tuple[int, int], set[int]] = {}
+        for tactic in WsGemmTactic.enumerate(problem, device):
+            warps.setdefault((tactic.rt, tactic.ks), set()).add(tactic.kq)
+        found = []
+        widest = sorted({rt for rt, _ in warps})[-2:]
+        for (rt, ks), allowed in warps.items():
+            if rt not in widest:
+                continue
+            blocks = {WsGemmTactic(rt, kq, ks, 0, 0, 1).blocks(problem): kq for kq in allowed}
+            near = sorted({sorted(blocks, key=lambda kb: abs(kb - wanted))[0] for wanted in COARSE_BLOCKS})
+            cuts = [(kb, tg) for kb in near for tg in groups if ks > 1] + [(near[-1], 0)]
+            for kb, tg in cuts:
+                some = WsGemmTactic(rt, blocks[kb], ks, 0, tg, 0)
+                for ch in sorted({1, some.chains(problem)} if tg else {some.chains(problem)}):
+                    staged = (replace(some, ch=ch, staged=s) for s in range(kb + 1))
+                    least = next((t for t in staged if t.why_not(problem, device) is None), None)
+                    if least and least.fits_at_once(problem, device):
+                        found.append(least)
+        return found
 
-def _searched(problem: GemmProblem) -> Iterator[tuple[int, int, int]]:
-    """(rt, kq, ks) that divide N and K, ascending."""
-    warps = range(1, MAX_THREADS // layout.WARP + 1)
-    cuts = [(q, s) for q in warps for s in range(1, MAX_CLUSTER + 1) if problem.k % (layout.K_BLOCK * q * s) == 0]
-    for rt in range(1, MAX_ROW_TILES + 1):
-        if problem.n % (MMA_M * rt) == 0:
-            yield from ((rt, kq, ks) for kq, ks in cuts if rt * kq in warps)
+    def fits_at_once(self, problem: GemmProblem, device: Device) -> bool:
+        """Whether all weights are resident at once, a CTA an SM, on at least a fourth of the SMs."""
+        footprint = self.footprint(problem, device)
+        return footprint.waves == 1 and device.sms / 4 <= footprint.ctas <= device.sms
 
 
 def _runs(
-    cls: type[WsGemmTactic], problem: GemmProblem, device: Device, rt: int, kq: int, ks: int, only: int | None = None
-):
-    """(tg, ch) of the legal tactics with these fields, each with the range of `staged`, ascending.
+    problem: GemmProblem, device: Device, group: int | None = None
+) -> Iterator[tuple[WsGemmTactic, tuple[int, ...]]]:
+    """The legal tactics in runs that differ in `staged` only: the least staged of each, and all values of `staged`.
 
-    `only`: the one tg to look at.
-
-    It is a range, since one more staged block gives back registers and takes shared memory, and changes nothing else.
+    They are consecutive: one more staged block gives back registers, takes shared memory and changes nothing else.
+    `group`: the one tg to look at.
     """
-    tiles = layout.token_tiles(problem.m)
-    sizes = [MMA_N << i for i in range(4) if MMA_N << i < 2 * MMA_N * tiles]
-    groups = [tg for tg in ([0, *sizes] if ks > 1 else [0]) if only in (None, tg)]
-    for tg, ch in itertools.product(groups, (1, 2, 4)):
-        none = cls(rt, kq, ks, 0, tg, ch)
-        least = replace(none, staged=max(0, ceil((none.registers(problem) - none.register_limit()) / HELD)))
-        if least.why_not(problem, device) is None:
-            room = device.smem_per_cta - least.smem_bytes(problem)
-            more = room // (rt * kq * 2 * layout.FRAGMENT_BYTES)
-            yield tg, ch, range(least.staged, min(least.staged + more, least.blocks(problem)) + 1)
+    sizes = [MMA_N << i for i in range(4) if MMA_N << i < 2 * MMA_N * layout.token_tiles(problem.m)]
+    warps = range(1, MAX_THREADS // layout.WARP + 1)
+    cuts = [(q, s) for q in warps for s in range(1, MAX_CLUSTER + 1) if problem.k % (layout.K_BLOCK * q * s) == 0]
+    for rt, (kq, ks) in itertools.product(range(1, MAX_ROW_TILES + 1), cuts):
+        if problem.n % (MMA_M * rt) or rt * kq not in warps:
+            continue
+        groups = [tg for tg in ([0, *sizes] if ks > 1 else [0]) if group in (None, tg)]
+        for tg, ch in itertools.product(groups, (1, 2, 4)):
+            none = WsGemmTactic(rt, kq, ks, 0, tg, ch)
+            least = replace(none, staged=max(0, ceil((none.registers(problem) - none.register_limit()) / HELD)))
+            if least.why_not(problem, device) is None:
+                room = device.smem_per_cta - least.smem_bytes(problem)
+                more = room // (rt * kq * 2 * layout.FRAGMENT_BYTES)
+                yield least, tuple(range(least.staged, min(least.staged + more, least.blocks(problem)) + 1))
 
 
-# Legality depends on M only through its number of 8-token tiles: these caches serve a slider over M.
+def _whole_tiles(problem: GemmProblem) -> GemmProblem:
+    """With M up to a whole 8-token tile, which changes no legality: so these caches serve a slider over M."""
+    return GemmProblem(MMA_N * layout.token_tiles(problem.m), problem.n, problem.k)
 
 
 @lru_cache(maxsize=32)
-def _enumerate(cls: type[WsGemmTactic], tiles: int, n: int, k: int, device: Device) -> tuple[WsGemmTactic, ...]:
-    problem, legal = GemmProblem(MMA_N * tiles, n, k), []
-    for cut in _searched(problem):
-        runs = list(_runs(cls, problem, device, *cut))
-        for staged in sorted({staged for *_, allowed in runs for staged in allowed}):
-            legal += [cls(*cut, staged, tg, ch) for tg, ch, allowed in runs if staged in allowed]
-    return tuple(legal)
+def _enumerate(problem: GemmProblem, device: Device) -> tuple[WsGemmTactic, ...]:
+    runs = _runs(problem, device)
+    return tuple(
+        WsGemmTactic(*f) for f in sorted((t.rt, t.kq, t.ks, s, t.tg, t.ch) for t, all_s in runs for s in all_s)
+    )
 
 
 @lru_cache(maxsize=256)
-def _heuristic(cls: type[WsGemmTactic], tiles: int, n: int, k: int, device: Device) -> WsGemmTactic:
-    problem = GemmProblem(MMA_N * tiles, n, k)
-    # Groups of half of the tokens, so that one half settles while the other is multiplied.
-    tokens = MMA_N << max(0, (tiles - 1).bit_length() - 1)
-    for tg in (tokens, 0, None):  # None: whatever there is
-        tactics = [
-            cls(*cut, staged[0], *tg_ch)
-            for cut in _searched(problem)
-            for *tg_ch, staged in _runs(cls, problem, device, *cut, tg)
-        ]
-        if tactics:
-            return min(tactics, key=lambda tactic: tactic._preference(problem))
+def _heuristic(problem: GemmProblem, device: Device) -> WsGemmTactic:
+    # Groups of half of the tokens, so that one half settles while the other is multiplied; else whatever there is.
+    tokens = MMA_N << max(0, (layout.token_tiles(problem.m) - 1).bit_length() - 1)
+    candidates = ([least for least, _ in _runs(problem, device, group)] for group in (tokens, 0, None))
+    return min(next(filter(None, candidates)), key=lambda tactic: tactic.preference(problem))
 
 
 @lru_cache(maxsize=256)
-def _choices(cls: type[WsGemmTactic], tiles: int, n: int, k: int, device: Device) -> dict[str, tuple[int, ...]]:
-    problem = GemmProblem(MMA_N * tiles, n, k)
-    values = {field.name: set() for field in fields(cls)}
-    for rt, kq, ks in _searched(problem):
-        for tg, ch, staged in _runs(cls, problem, device, rt, kq, ks):
-            for name, value in dict(rt=rt, kq=kq, ks=ks, tg=tg, ch=ch).items():
-                values[name].add(value)
-            values["staged"].update(staged)
-    return {name: tuple(sorted(found)) for name, found in values.items()}
+def _choices(problem: GemmProblem, device: Device) -> dict[str, tuple[int, ...]]:
+    runs = list(_runs(problem, device))
+    values = {field.name: {getattr(least, field.name) for least, _ in runs} for field in fields(WsGemmTactic)}
+    values["staged"] = {staged for _, every in runs for staged in every}
+    return {name: tuple(sorted(legal)) for name, legal in values.items()}

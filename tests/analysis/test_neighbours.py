@@ -12,8 +12,7 @@ import pytest
 from matplotlib.lines import Line2D
 
 from skinny_gemm import device, tactics
-from skinny_gemm.analysis import neighbours
-from skinny_gemm.figures import performance, style
+from skinny_gemm.figures import neighbours, performance, style
 from skinny_gemm.figures.views import FIGURES, tactic_view
 from skinny_gemm.problem import GemmProblem
 from skinny_gemm.records import model

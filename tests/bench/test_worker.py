@@ -1,11 +1,10 @@
-"""The measuring process, with a fake machine in it.
+"""The measuring process, with a fake rig in it.
 
 Properties: a point that hangs, crashes, or ruins the GPU context fails in words and costs no other point anything; one
 process measures many points; what cannot start stops the campaign and blames no point; an interrupt keeps what was
 measured, leaves no process behind, and a resumed run measures exactly the rest.
 """
 
-import dataclasses
 import os
 import signal
 import subprocess
@@ -18,11 +17,13 @@ import pytest
 
 from skinny_gemm import device, records
 from skinny_gemm.bench import campaign
+from skinny_gemm.bench.plan import Request
 from skinny_gemm.bench.worker import Failed, Worker
-from tests.bench.fake_machine import POINTS, FakeGpu, FakeMachine, writer
+from skinny_gemm.problem import GemmProblem
+from tests.support.fake_rig import TASKS, FakeGpu, FakeRig, with_tactic, writer
 
 ROOT = Path(__file__).resolve().parents[2]
-GOOD = dataclasses.replace(POINTS[0], tactic="good")
+GOOD = with_tactic(TASKS[0], "good")
 
 
 @pytest.fixture
@@ -43,12 +44,12 @@ def alive(pid):
 
 
 def test_one_process_measures_many_points_and_its_clocks_are_kept(log):
-    with Worker(partial(FakeMachine, log)) as machine:
-        assert machine.describe()["gpu"] == "fake" and machine.ceilings() == {"hbm_read_tbs": 4.5}
-        machine.sample_clocks("before")
+    with Worker(partial(FakeRig, log)) as worker:
+        assert worker.describe()["gpu"] == "fake" and worker.ceilings() == {"hbm_read_tbs": 4.5}
+        worker.sample_clocks("before")
         for m in (1, 2, 3):
-            assert len(machine.measure(dataclasses.replace(GOOD, m=m)).samples_us) == 12
-        assert [sample.get("m") for sample in machine.clock_samples] == [None, 1, 2, 3]
+            assert len(worker.measure(with_tactic(TASKS[m - 1], "good")).samples_us) == 12
+        assert [sample.get("m") for sample in worker.clock_samples] == [None, 1, 2, 3]
     (pid,) = starts(log)
     assert pid != os.getpid() and not alive(pid)
 
@@ -64,23 +65,20 @@ def test_one_process_measures_many_points_and_its_clocks_are_kept(log):
     ],
 )
 def test_a_bad_point_fails_in_words_and_the_next_one_is_measured(log, tactic, words, fresh):
-    with Worker(partial(FakeMachine, log), limit_s=2) as machine:
-        machine.measure(GOOD)
+    with Worker(partial(FakeRig, log), limit_s=2) as worker:
+        worker.measure(GOOD)
         with pytest.raises(Failed) as failed:
-            machine.measure(dataclasses.replace(GOOD, tactic=tactic))
+            worker.measure(with_tactic(GOOD, tactic))
         assert str(failed.value) == words
-        assert machine.measure(GOOD).relative_error == 0.0017
+        assert worker.measure(GOOD).relative_error == 0.0017
         assert len(starts(log)) == 1 + fresh
         assert not fresh or not alive(starts(log)[0]), "what hangs must not disturb the measurements to come"
 
 
 def test_a_campaign_goes_on_past_points_that_hang_and_crash(tmp_path, log):
-    points = [
-        dataclasses.replace(p, tactic=t)
-        for p, t in zip(POINTS, ["good", "hang", "good", "crash", "good"], strict=False)
-    ]
-    with Worker(partial(FakeMachine, log), limit_s=2) as machine:
-        campaign.run_campaign(writer(tmp_path / "campaigns" / "c1"), points, machine, ceilings=True)
+    tasks = list(map(with_tactic, TASKS, ["good", "hang", "good", "crash", "good"]))
+    with Worker(partial(FakeRig, log), limit_s=2) as worker:
+        campaign.run_campaign(writer(tmp_path / "campaigns" / "c1"), tasks, worker, ceilings=True)
     done = records.campaigns(tmp_path)["c1"]
     assert done.complete and [row.m for row in records.rows(tmp_path)] == [1, 3, 5]
     assert [(f["m"], f["reason"]) for f in done.failures] == [
@@ -91,9 +89,9 @@ def test_a_campaign_goes_on_past_points_that_hang_and_crash(tmp_path, log):
 
 
 def test_a_process_that_cannot_start_is_no_failure_of_a_point(tmp_path):
-    with Worker(partial(FakeMachine, tmp_path / "refused")) as machine:
+    with Worker(partial(FakeRig, tmp_path / "refused")) as worker:
         with pytest.raises(RuntimeError, match="measuring process does not start: RuntimeError: no GPU today"):
-            campaign.run_campaign(writer(tmp_path / "campaigns" / "c1"), [GOOD], machine)
+            campaign.run_campaign(writer(tmp_path / "campaigns" / "c1"), [GOOD], worker)
     done = records.campaigns(tmp_path)["c1"]
     assert not done.complete and not done.failures
 
@@ -101,19 +99,18 @@ def test_a_process_that_cannot_start_is_no_failure_of_a_point(tmp_path):
 def test_bench_from_its_arguments_to_the_records(tmp_path, log, monkeypatch):
     """Everything but the GPU: a hanging M is recorded as failed, a budget ends the run, a resume completes it."""
     monkeypatch.setattr(device, "current", lambda: device.get("h200"))
-    monkeypatch.setattr(campaign, "Machine", FakeGpu)
-    monkeypatch.setattr(campaign, "compile_all", lambda arch, fronts, points, progress: {})
+    monkeypatch.setattr(campaign, "make_rig", FakeGpu)
+    monkeypatch.setattr(campaign, "compile_all", lambda arch, tasks, progress: {})
     for name, value in {"LOG": str(log), "HANG": "2", "BOARD": "GPU-1"}.items():
         monkeypatch.setenv(f"FAKE_{name}", value)
     folder = tmp_path / "campaigns" / "c1"
-    arguments = {"ms": [1, 2, 4], "modes": ["chained"], "peers": False, "bounds": False, "progress": False}
-    arguments |= {"out": folder, "limit_s": 2}
-    campaign.bench("warp-splitk", [(64, 1024)], seconds_budget=1e-9, **arguments)
+    request = Request("warp-splitk", [GemmProblem(1, 64, 1024)], [1, 2, 4], modes=["chained"])
+    campaign.bench(request, folder, seconds_budget=1e-9, limit_s=2)
     assert not records.campaigns(tmp_path)["c1"].complete and records.rows(tmp_path) == []
     with pytest.raises(ValueError, match="never overwritten"):
-        campaign.bench("warp-splitk", [(64, 1024)], **arguments)
+        campaign.bench(request, folder, limit_s=2)
     monkeypatch.setenv("FAKE_BOARD", "GPU-2")
-    assert campaign.bench("warp-splitk", [(64, 1024)], resume=True, **arguments) == folder
+    assert campaign.bench(request, folder, resume=True, limit_s=2) == folder
     done = records.campaigns(tmp_path)["c1"]
     assert done.complete and [row.m for row in records.rows(tmp_path)] == [1, 4]
     assert [(f["m"], f["reason"]) for f in done.failures] == [(2, "no result after 2 s: killed")]
@@ -125,7 +122,7 @@ def test_bench_from_its_arguments_to_the_records(tmp_path, log, monkeypatch):
 def test_an_interrupt_keeps_what_was_measured_and_resume_does_the_rest(tmp_path, log, stop):
     """The signal reaches the whole process group, as Ctrl-C does."""
     folder = tmp_path / "campaigns" / "c1"
-    command = [sys.executable, "-m", "tests.bench.fake_machine", str(folder)]
+    command = [sys.executable, "-m", "tests.support.fake_rig", str(folder)]
     first = subprocess.Popen(command, cwd=ROOT, start_new_session=True, stderr=subprocess.PIPE)
     wait_until(lambda: log.exists() and log.read_text().count("measure") >= 5)
     os.killpg(first.pid, stop)
@@ -137,11 +134,14 @@ def test_an_interrupt_keeps_what_was_measured_and_resume_does_the_rest(tmp_path,
     assert kept == began[: len(kept)] and not records.campaigns(tmp_path)["c1"].complete
     if stop == signal.SIGINT:
         assert 4 <= len(kept) >= len(began) - 1, "all but the one that was being measured"
-    rest = POINTS[: len(began) + 3]
-    with Worker(partial(FakeMachine, log)) as machine:
-        campaign.run_campaign(writer(folder, resume=True), rest, machine)
-    assert [row.m for row in records.rows(tmp_path)] == [point.m for point in rest]
-    assert list(records.samples("c1", tmp_path)) == rest and records.campaigns(tmp_path)["c1"].complete
+    rest = TASKS[: len(began) + 3]
+    with Worker(partial(FakeRig, log)) as worker:
+        campaign.run_campaign(writer(folder, resume=True), rest, worker)
+    assert [row.m for row in records.rows(tmp_path)] == [task.point.m for task in rest]
+    assert (
+        list(records.samples("c1", tmp_path)) == [task.point for task in rest]
+        and records.campaigns(tmp_path)["c1"].complete
+    )
 
 
 def wait_until(true, seconds=60):

@@ -1,15 +1,19 @@
 """The command line, as its users run it: JSON with the promised keys; bad input is one line on stderr and status 2."""
 
 import json
+import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from skinny_gemm import records
 from skinny_gemm.__main__ import main
 from skinny_gemm.problem import FrontProblem
 from skinny_gemm.tactics import tactic_type
@@ -208,11 +212,42 @@ def test_an_output_that_cannot_be_written_ends_in_words(redirection, status, wor
     assert run.returncode == status and words in run.stderr and run.stderr.count("\n") == bool(words)
 
 
-def test_progress_is_silent_where_stderr_is_no_terminal(capsys):
-    from skinny_gemm.__main__ import _progress
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_leaves_early_is_no_error(unbuffered):
+    command = [sys.executable, "-m", "skinny_gemm", "shapes", "--json"]
+    read, write = os.pipe()
+    os.close(read)
+    environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
+    run = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, env=environment, timeout=60)
+    os.close(write)
+    assert (run.returncode, run.stderr) == (0, b"")
 
-    with _progress("interpreting") as report:
-        report(0.5)
+
+def test_an_interrupt_is_one_word_even_while_modules_load():
+    """Whenever it comes: the first is sent as soon as the command line's own first line has run."""
+    started = "import os, sys; sys.argv[0] = '-m'; os.write(1, b'.'); import runpy; "
+    command = [sys.executable, "-c", started + "runpy.run_module('skinny_gemm', run_name='__main__', alter_sys=True)"]
+    for delay in (0.1, 0.2, 0.4):
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        line = [*command, "inspect", "ws-gemm", "--n", "560", "--k", "7168", "--m", "8"]
+        process = subprocess.Popen(line, **pipes, preexec_fn=default_interrupts)
+        assert process.stdout.read(1) == b"."
+        time.sleep(delay)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+        assert (process.returncode, err) == (130, b"\ninterrupted\n"), delay
+
+
+def default_interrupts():
+    """For a process to come: a shell's background ignores interrupts."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def test_progress_is_silent_where_stderr_is_no_terminal(capsys):
+    from skinny_gemm.cli.progress import progress
+
+    with progress() as report:
+        report("interpreting", 0.5, 1.0)
     assert capsys.readouterr() == ("", "")
 
 
@@ -291,3 +326,42 @@ def test_compare_answers_in_json_and_in_text(call):
         "100.0%",
         "0.0%",
     ]
+
+
+SYNTHETIC = Path(__file__).parents[1] / "fixtures" / "campaigns" / "synthetic"
+
+
+def test_a_summary_names_the_machine_and_every_problem(call):
+    status, out, _ = call(f"summary {shlex.quote(str(SYNTHETIC))}")
+    lines = out.splitlines()
+    assert status == 0 and lines[0].startswith("synthetic: SYNTHETIC") and lines[1].startswith("ceilings: {")
+    problems = {(r.n, r.k, r.m, r.mode) for r in records.read_rows(SYNTHETIC / "records.csv") if r.is_ours}
+    assert sum(line.split()[3] == "warp-splitk" for line in lines[3:-1]) == len(problems) > 10
+    told = json.loads(call(f"summary {shlex.quote(str(SYNTHETIC))} --json")[1])
+    assert told["lines"] == lines and told["campaign"]["id"] == "synthetic"
+
+
+def test_pruning_and_standing_answer_in_json_and_in_text(call, tmp_path):
+    status, out, _ = call("pruning 2026-11-30-h200-6ddc50f-full")
+    told = json.loads(call("pruning 2026-11-30-h200-6ddc50f-full --json")[1])
+    *table, last = out.splitlines()[1:]
+    assert status == 0 and len(told) == len(table) == 9 and last.startswith("9 of 9 problems within")
+    assert max(cost["cost"] for cost in told) == pytest.approx(float(table[-1].split()[-2][:-1]) / 100, abs=5e-4)
+    status, out, _ = call("standing --device h200")
+    assert status == 0 and json.loads(call("standing --json")[1])["lines"] == out.splitlines()
+
+
+def test_what_is_made_from_the_records_is_made_again(call, tmp_path, monkeypatch):
+    data = Path(__file__).parents[2] / "data"
+    shutil.copytree(data, tmp_path / "data")
+    monkeypatch.setenv("SKINNY_GEMM_DATA", str(tmp_path / "data"))
+    for command, name in (("defaults", "best.csv"), ("fit", "model.json")):
+        path = tmp_path / "data" / name
+        if name == "best.csv":
+            path.unlink()
+        status, out, _ = call(command)
+        assert (status, out) == (0, f"wrote {path}\n") and path.read_bytes() == (data / name).read_bytes()
+        assert json.loads(call(f"{command} --json")[1]) == {"file": str(path)}
+    status, out, _ = call("fit --show")
+    fits = json.loads(call("fit --show --json")[1])
+    assert status == 0 and all(f"{fit['kernel']}, {fit['mode']}: " in out for fit in fits)

@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 
+from skinny_gemm.analysis.mailbox import fragment_sentence, row_table, state_table
 from skinny_gemm.explore import MailboxExplorer
 from skinny_gemm.explore.mailbox import BREAKS, STEPS, events, front_of
 from skinny_gemm.figures import mailbox as figures
@@ -17,7 +18,7 @@ from tests.support.widgets import text
 
 def test_a_row_is_divided_among_ranks_without_gap_or_overlap():
     front = FrontProblem.sharded(1, ranks=16, **KIMI_K3)
-    table = figures.row_table(front)
+    table = row_table(front)
     assert table.bytes.sum() == 2 * front.width
     assert (table.column[1:].to_numpy() == (table.column + table.bytes // 2)[:-1]).all()
     said = texts(figures.row_map(front))
@@ -30,14 +31,14 @@ def test_the_state_is_read_from_the_bits():
     bits = np.stack([layout.empty(3, front.latent, front.experts)] * 2)
     bits[1, 2, 16:24] = 0x3F80  # rank 1, whole fragment
     bits[0, 1, front.latent + 2] = 1  # rank 0, one word of a logit fragment
-    table = figures.state_table(bits, front)
+    table = state_table(bits, front)
     assert len(table) == 2 * 3 * layout.fragments(front.width)
     there = table[table.state != "empty"]
     assert there[["buffer", "token", "fragment", "part", "rank", "state"]].to_numpy().tolist() == [
         [0, 1, front.latent // 8, "logits", 0, "partial"],
         [1, 2, 2, "latent", 1, "published"],
     ]
-    sentence = figures.fragment_sentence(next(there[there.state == "published"].itertuples()))
+    sentence = fragment_sentence(next(there[there.state == "published"].itertuples()))
     assert "latent columns 16 to 23" in sentence and "3f803f80" in sentence and "1 1 1 1 1 1 1 1" in sentence
     fig = figures.mailbox_view(table, ("a", "b"))
     assert rectangles(fig, style.BANK_GROUPS[1]) == 1 and texts(fig).count("-0") == len(table) - 2
@@ -57,7 +58,7 @@ def test_every_step_is_published_and_collected(transport):
 def test_a_fast_rank_fills_the_other_buffer():
     happened, front = events(4, 2, "peers", "nothing"), front_of(4, 2)
     number = next(i for i, e in enumerate(happened) if e.text == "rank 0 publishes step 1 into buffer 1")
-    table = figures.state_table(happened[number].bits[1], front)
+    table = state_table(happened[number].bits[1], front)
     full = table[table.state == "published"]
     assert set(full["rank"][full.buffer == 0]) == {0, 1, 2, 3} and set(full["rank"][full.buffer == 1]) == {0}
 
@@ -85,7 +86,7 @@ def test_sanitising_is_what_makes_the_difference():
     front = front_of(4, 2)
     for broken, state, word in (("nothing", "published", 0), ("no sanitising", "empty", layout.LATENT_SENTINEL)):
         last = [e for e in events(4, 2, "local", broken) if e.text == "rank 3 publishes step 0 into buffer 0"][0]
-        table = figures.state_table(last.bits[0], front)
+        table = state_table(last.bits[0], front)
         fragment = table[(table.buffer == 0) & (table.fragment == 2)]
         assert set(fragment.state) == {state} and all((words == word).all() for words in fragment.words)
 

@@ -17,7 +17,7 @@ import pandas
 import pytest
 
 from skinny_gemm import device, records, tactics
-from skinny_gemm.bench.machine import Measurement
+from skinny_gemm.bench.task import Measurement
 from skinny_gemm.explore import TacticExplorer
 from skinny_gemm.figures import performance, views
 from skinny_gemm.problem import FrontProblem, GemmProblem
@@ -213,11 +213,12 @@ class FakeMachine:
     def __init__(self, gpu, shapes):
         self.measured, self.before = [], lambda: None
 
-    def measure(self, point):
+    def measure(self, task):
         self.before()
-        self.measured.append(point.m)
-        exposed = point.mode == "exposed"
-        return Measurement([10.0] * 12 + [5.0] * 12 if exposed else [20.0] * 12, 1e-3, 51_000_000)
+        self.measured.append(task.point.m)
+        exposed = task.point.mode == "exposed"
+        samples = records.ExposedSamples([10.0] * 12, [5.0] * 12) if exposed else [20.0] * 12
+        return Measurement(samples, 1e-3, 51_000_000)
 
 
 @pytest.fixture

@@ -6,4 +6,4 @@ import pytest
 @pytest.fixture(autouse=True)
 def heuristic_defaults(monkeypatch):
     """The default tactic is one that the synthetic campaign holds, whatever the repository's records say."""
-    monkeypatch.setattr("skinny_gemm.tactics.base.best_recorded", lambda path: {})
+    monkeypatch.setattr("skinny_gemm.tactics.defaults.best_recorded", lambda path: {})

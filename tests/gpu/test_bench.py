@@ -2,12 +2,13 @@
 
 from skinny_gemm import records
 from skinny_gemm.bench.campaign import bench
+from skinny_gemm.bench.plan import Request
+from skinny_gemm.problem import GemmProblem
 
 
 def test_a_small_campaign(tmp_path):
-    folder = bench(
-        "warp-splitk", [(2304, 1536)], [1, 8], out=tmp_path / "campaigns" / "small", peers=["cublas"], progress=False
-    )
+    request = Request("warp-splitk", [GemmProblem(1, 2304, 1536)], [1, 8], peers=["cublas"], bounds=True)
+    folder = bench(request, tmp_path / "campaigns" / "small")
     campaign, table = records.campaigns(tmp_path)[folder.name], records.load(tmp_path)
     assert campaign.complete and not campaign.failures and campaign.clocks["samples"]
     assert {"hbm_read_tbs", "copy_tbs", "bf16_tflops"} <= campaign.ceilings.keys()
@@ -22,10 +23,8 @@ def test_a_small_campaign(tmp_path):
 
 
 def test_a_campaign_of_a_front_with_its_exposed_latency(tmp_path):
-    folder = bench(
-        "ws-gemm", [(288, 7168)], [4, 64], modes=["chained", "exposed"], out=tmp_path / "campaigns" / "front",
-        peers=["cublas"], bounds=False, progress=False,
-    )  # fmt: skip
+    request = Request("ws-gemm", [GemmProblem(1, 288, 7168)], [4, 64], modes=["chained", "exposed"], peers=["cublas"])
+    folder = bench(request, tmp_path / "campaigns" / "front")
     campaign, table = records.campaigns(tmp_path)[folder.name], records.load(tmp_path)
     assert campaign.complete and not campaign.failures
     assert "warp-splitk 288x7168 M=64" in campaign.method["left_out"][0]

@@ -10,27 +10,28 @@ import pytest
 from skinny_gemm import device
 from skinny_gemm.artifact import LaunchArguments
 from skinny_gemm.bench import bounds
-from skinny_gemm.bench.machine import Machine
+from skinny_gemm.bench.rig import Rig
+from skinny_gemm.bench.task import Task
 from skinny_gemm.bench.worker import Failed, Worker
 from skinny_gemm.kernels.probes import Stream
-from skinny_gemm.records import Point
+from skinny_gemm.problem import GemmProblem
 
 N, K = 2304, 1536
 HANGS, CRASHES = 3, 5  #: the Ms of the bad points
 ROUNDS = (1 << 28) - 1  #: over a CTA's eight chunks; the kernel counts both in 31 bits
 
 
-class BadMachine(Machine):
-    def measure(self, point):
-        if point.m in (HANGS, CRASHES):
+class BadRig(Rig):
+    def measure(self, task):
+        if task.point.m in (HANGS, CRASHES):
             import torch
 
             chunks = bounds.L2_BYTES // bounds.L2_RING.chunk_bytes
-            values = (self.pool, chunks, ROUNDS) if point.m == HANGS else (1 << 20, chunks, 1)
+            values = (self.pool, chunks, ROUNDS) if task.point.m == HANGS else (1 << 20, chunks, 1)
             arguments = LaunchArguments((bounds.L2_RING.ctas, 1, 1), values)
             self.run(self._probe(Stream(bounds.L2_RING, repeat=True)), arguments, False)
             torch.cuda.synchronize()
-        return super().measure(point)
+        return super().measure(task)
 
 
 @pytest.mark.parametrize(
@@ -38,10 +39,10 @@ class BadMachine(Machine):
 )
 def test_a_bad_point_costs_itself_only(m, words):
     gpu = device.current()
-    good = Point("cublas", N, K, 8)
-    with Worker(partial(BadMachine, gpu, {(N, K)}, 0), limit_s=20) as machine:
-        before = machine.measure(good)
+    good = Task.of("cublas", GemmProblem(8, N, K))
+    with Worker(partial(BadRig, gpu, {(N, K)}, 0), limit_s=20) as worker:
+        before = worker.measure(good)
         with pytest.raises(Failed, match=words):
-            machine.measure(Point("cublas", N, K, m))
-        after = machine.measure(good)
+            worker.measure(Task.of("cublas", GemmProblem(m, N, K)))
+        after = worker.measure(good)
     assert after.relative_error < 1e-2 and before.relative_error < 1e-2

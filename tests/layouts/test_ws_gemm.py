@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skinny_gemm.layouts import banks, fragments
+from skinny_gemm.layouts import end as end_of
 from skinny_gemm.layouts import ws_gemm as layout
 
 LANES = np.arange(32)
@@ -136,7 +137,7 @@ def test_regions_are_contiguous_aligned_and_large_enough(m, rt, kq, ks, staged, 
     for name, offset, size in regions:
         assert offset == end and offset % (8 if "barriers" in name else 16) == 0
         end = offset + size
-    assert layout.smem_bytes(m, k, rt, kq, ks, staged, tg) == end
+    assert end_of(regions) == end
     blocks = layout.token_tiles(m) * rt
     assert sizes["stages"] == rt * kq * staged * 1024
     if tg:

@@ -1,4 +1,4 @@
-"""GemmProblem counts bytes and FLOP and refuses what is no problem; the catalogue is whole."""
+"""GemmProblem counts bytes and FLOP, fronts are sharded evenly, nonsense is refused; the catalogue is whole."""
 
 from collections import Counter
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from skinny_gemm import catalogue
 from skinny_gemm.catalogue import shapes
-from skinny_gemm.problem import GemmProblem
+from skinny_gemm.problem import FrontProblem, GemmProblem
 
 extents = st.integers(1, 1 << 20)
 
@@ -32,8 +32,68 @@ def test_numpy_integers_become_python_integers():
 @pytest.mark.parametrize("value", [0, -8, 1.0, "8", None, True])
 @pytest.mark.parametrize("field", ["m", "n", "k"])
 def test_a_bad_extent_is_refused_by_name(field, value):
-    with pytest.raises(ValueError, match=rf"^{field} is .*{value}.*; it must be a positive integer\.$"):
+    with pytest.raises(ValueError, match=rf"^{field} is .*{value}.*, but must be an integer of at least 1$"):
         GemmProblem(**{"m": 8, "n": 16, "k": 32, field: value})
+
+
+class TestFrontProblem:
+    def test_the_fronts_of_kimi_k3(self):
+        tp8, tp16 = (FrontProblem.sharded(4, 7168, 3584, 896, ranks) for ranks in (8, 16))
+        assert (tp8.n, tp8.split, tp8.valid, tp8.shard, tp8.ranks, tp8.width) == (560, 112, 112, 448, 8, 5376)
+        assert (tp16.n, tp16.split, tp16.valid, tp16.shard, tp16.ranks) == (288, 64, 56, 224, 16)
+        assert FrontProblem.of(GemmProblem(4, 560, 7168)) == tp8 and FrontProblem.of(GemmProblem(4, 288, 7168)) == tp16
+
+    def test_anything_else_is_a_plain_gemm(self):
+        front = FrontProblem.of(GemmProblem(4, 3584, 7168))
+        assert (front.split, front.experts, front.latent, front.ranks) == (0, 0, 3584, 1)
+        assert FrontProblem.of(front) is front
+
+    @pytest.mark.parametrize(
+        ("fields", "sentence"),
+        [
+            ((1, 96, 256, 48, 49), "split is 48 and valid 49; needed is valid <= split < n, and n is 96."),
+            ((1, 96, 256, 96, 48), "needed is valid <= split < n, and n is 96."),
+            ((1, 96, 256, 48, 34), "valid is 34; it must be a multiple of 4."),
+            ((1, 96, 256, 44, 40), "split is 44; it must be a multiple of 8."),
+            ((1, 92, 256, 48, 48), "n - split is 44; it must be a multiple of 8."),
+            ((1, 96, 256, 48, 36, 100, 72), "latent is 100 and experts 72; they must be the same multiple"),
+            ((1, 96, 256, 48, 36, 96, 36), "they must be the same multiple of this rank's 48 and 36."),
+            ((1, 96, 256, -8, 0), "split is -8, but must be an integer of at least 0"),
+            ((0, 96, 256), "m is 0, but must be an integer of at least 1"),
+        ],
+    )
+    def test_what_cannot_be_published_is_refused(self, fields, sentence):
+        with pytest.raises(ValueError) as raised:
+            FrontProblem(*fields)
+        assert sentence in str(raised.value)
+
+    def test_ranks_must_divide(self):
+        with pytest.raises(ValueError, match="ranks is 3; it must divide latent 3584 and experts 896."):
+            FrontProblem.sharded(1, 7168, 3584, 896, 3)
+
+    def test_only_a_problem_can_be_a_front(self):
+        with pytest.raises(ValueError, match="problem is 'x'; it must be a GemmProblem."):
+            FrontProblem.of("x")
+
+    def test_numpy_integers_shard_as_well(self):
+        front = FrontProblem.sharded(1, 7168, np.int32(3584), np.int64(896), np.int64(8))
+        assert front == FrontProblem.sharded(1, 7168, 3584, 896, 8) and type(front.latent) is int
+
+    @pytest.mark.parametrize(
+        ("latent", "experts", "ranks", "sentence"),
+        [
+            (3584, 896, True, "ranks is True, but must be an integer of at least 1"),
+            (3584, 896, "8", "ranks is '8', but must be an integer of at least 1"),
+            ("3584", 896, 8, "latent is '3584', but must be an integer of at least 1"),
+            (-3584, 896, 8, "latent is -3584, but must be an integer of at least 1"),
+            (3584, None, 8, "experts is None, but must be an integer of at least 0"),
+            (3584, -896, 8, "experts is -896, but must be an integer of at least 0"),
+        ],
+    )
+    def test_what_cannot_be_sharded_is_refused_by_name(self, latent, experts, ranks, sentence):
+        with pytest.raises(ValueError) as raised:
+            FrontProblem.sharded(1, 7168, latent, experts, ranks)
+        assert str(raised.value) == sentence
 
 
 def test_the_catalogue_has_every_model_and_variant():

@@ -4,9 +4,8 @@ import re
 from pathlib import Path
 
 from skinny_gemm import device, records
-from skinny_gemm.records import pruning
-from skinny_gemm.records import standing as summary
-from skinny_gemm.records.compare import compare
+from skinny_gemm.records import pruning, standing
+from skinny_gemm.records.comparison import compare
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
@@ -95,15 +94,15 @@ def test_what_the_readme_says_of_trust_and_standing_follows_from_the_records():
     assert not other.same_board and f"{other.shares['SAME']:.0%} are the SAME".replace("%", " %") in said
     wide = compare(re.search(r"campaign and `([^`]+)`", said)[1], other.first.id)
     changes = sorted(pair.change for pair in wide.pairs)
-    assert changes[int(0.95 * len(changes))] < summary.NOISE and f"95 % of {len(changes):,} points" in said
+    assert changes[int(0.95 * len(changes))] < standing.NOISE and f"95 % of {len(changes):,} points" in said
     assert f"by up to {changes[-1]:.0%}".replace("%", " %") in said
-    *_, total = [line for line in summary.standing(records.rows()) if " problems: " in line]
+    *_, total = [line for line in standing.standing(records.rows()) if " problems: " in line]
     ahead, _, problems, *_ = total.split()
     assert f"a lower median in {ahead} of {problems} problems" in said
 
 
 def test_pruning_costs_what_the_readme_says():
-    folder = ROOT / re.search(r"--pruning\s+(data/campaigns/[^`]+)`", README)[1]
+    folder = ROOT / re.search(r"pruning\s+(data/campaigns/[^`]+)`", README)[1]
     costs = pruning.costs(records.read_campaign(folder)[1], device.get("h200"))
     worst = max(cost.cost for cost in costs)
     assert len(costs) == 9 and f"nothing more than {worst:.1%} faster".replace("%", " %") in " ".join(README.split())

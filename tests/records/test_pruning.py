@@ -11,15 +11,14 @@ import pytest
 from skinny_gemm import device, records
 from skinny_gemm.problem import GemmProblem
 from skinny_gemm.records import Point, pruning
-from skinny_gemm.records import standing as summary
-from skinny_gemm.tactics import WarpSplitKTactic, grids
-from tests.records.test_tables import write
+from skinny_gemm.tactics import WarpSplitKTactic
+from tests.support.records import write
 
 H200 = device.get("h200")
 N, K, M = 64, 2048, 8
 PROBLEM = GemmProblem(M, N, K)
 ALL = [str(tactic) for tactic in WarpSplitKTactic.enumerate(PROBLEM, H200)]
-COARSE = {str(tactic) for tactic in grids.coarse("warp-splitk", PROBLEM, H200)}
+COARSE = {str(tactic) for tactic in WarpSplitKTactic.coarse(PROBLEM, H200)}
 
 
 def sweep(root, tactics=ALL, seed=0):
@@ -47,11 +46,10 @@ def test_half_a_sweep_is_not_judged_but_a_failed_tactic_is_swept(tmp_path):
     assert pruning.costs(rows, H200, [("warp-splitk", N, K, M + 1, missing)]) == []
 
 
-def test_the_command_says_how_many_are_within_the_target(tmp_path, capsys):
+def test_the_summary_says_how_many_are_within_the_target(tmp_path):
     folder, rows = sweep(tmp_path)
     (found,) = pruning.costs(rows, H200)
-    summary.show_pruning(str(folder))
-    *_, line, last = capsys.readouterr().out.splitlines()
+    *_, line, last = pruning.lines(pruning.costs_of(records.load_campaign(folder), rows))
     assert found.coarse.tactic in line and f"{found.cost:.1%}" in line and line.endswith(str(found.verdict))
     assert last.startswith(f"{int(found.cost <= 0.02)} of 1 problems within 2% of the best")
     assert pruning.lines([]) == ["no problem was swept in full: measure with --tactics full"]

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from skinny_gemm import records
-from skinny_gemm.records import COLUMNS, Campaign, CampaignWriter, Point
+from skinny_gemm.records import COLUMNS, Campaign, CampaignWriter, ExposedSamples, Point
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 
@@ -53,8 +53,8 @@ measured = st.lists(st.floats(0.01, 1e5), min_size=6, max_size=20)
 
 
 def samples_of(point, samples):
-    """`samples` as a record of `point` holds them: an exposed one states a positive difference of two halves."""
-    return [sample + 1e6 for sample in samples] + samples if point.mode == "exposed" else samples
+    """`samples` as a record of `point` states them: an exposed one a positive difference of two medians."""
+    return ExposedSamples([sample + 1e6 for sample in samples], samples) if point.mode == "exposed" else samples
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -71,7 +71,8 @@ def test_round_trip(tmp_path_factory, content):
     assert records.campaigns(root) == {"c1": campaign()}
     raw = records.samples("c1", root)
     for point, (samples, _) in content.items():
-        assert raw[point] == pytest.approx(samples_of(point, samples), abs=5e-4)
+        assert type(raw[point]) is type(samples_of(point, samples))
+        assert list(raw[point]) == pytest.approx(list(samples_of(point, samples)), abs=5e-4)
 
 
 def test_a_campaign_is_never_overwritten(tmp_path):
@@ -125,14 +126,14 @@ def test_samples_of_rows_that_a_crash_lost_are_ignored(tmp_path):
     ("column", "value", "complaint"),
     [
         ("n", "x", "n is 'x', but must be an integer"),
-        ("m", "0", "m is 0, but must be at least 1"),
+        ("m", "0", "m is 0, but must be an integer from 1 to"),
         ("mode", "warm", "mode is 'warm', but must be one of isolated, chained, exposed"),
         ("weights", "", "weights is '', but must be one of cold, warm"),
         ("kernel", "", "kernel is empty"),
         ("low_us", "99", "must be positive and ascend"),
         ("median_us", "nan", "must be positive and ascend"),
         ("high_us", "inf", "must be positive and ascend"),
-        ("samples", "5", "samples is 5, but must be at least 6"),
+        ("samples", "5", "samples is 5, but must be an integer from 6 to"),
         ("relative_error", "", "relative_error is nan"),
         ("relative_error", "-1", "relative_error is -1.0"),
         ("bytes", "0", "bytes is 0"),
@@ -196,6 +197,15 @@ def test_hidden_folders_are_no_campaigns(tmp_path):
     assert list(records.campaigns(tmp_path)) == ["c1"] and len(records.load(tmp_path)) == 1
 
 
+def test_exposed_samples_are_of_exposed_rows_only_and_equally_many(tmp_path):
+    writer = CampaignWriter(tmp_path / "campaigns" / "c1", campaign())
+    for mode, samples in (("exposed", [3.0] * 12), ("chained", ExposedSamples([3.0] * 6, [1.0] * 6))):
+        with pytest.raises(ValueError, match="an exposed launch, and no other, has ExposedSamples"):
+            writer.add(dataclasses.replace(POINT, mode=mode), samples, 0.001, 1000)
+    with pytest.raises(ValueError, match="2 samples with the launch, but 1 without it"):
+        ExposedSamples([1.0, 2.0], [1.0])
+
+
 def test_a_bound_needs_no_tokens_and_no_error(tmp_path):
     writer = CampaignWriter(tmp_path / "campaigns" / "c1", campaign())
     writer.add(Point("stream", 64, 1024, 0, "132x6x16384", "isolated"), [2.0] * 6, math.nan, 131072)
@@ -207,17 +217,17 @@ def test_an_exposed_row_states_the_difference_of_two_medians(tmp_path):
     writer = CampaignWriter(tmp_path / "campaigns" / "c1", campaign())
     point = dataclasses.replace(POINT, mode="exposed")
     both, alone = [7.0 + 0.01 * i for i in range(25)], [3.0 + 0.02 * i for i in range(25)]
-    row = writer.add(point, [*both, *alone], 0.001, 1000)
+    row = writer.add(point, ExposedSamples(both, alone), 0.001, 1000)
     assert row.median_us == pytest.approx(7.12 - 3.24) and row.samples == 50
     assert 3.6 < row.low_us < row.median_us < row.high_us < 4.2
     with pytest.raises(ValueError, match="must be positive and ascend"):
-        writer.add(dataclasses.replace(point, m=1), [*alone, *both], 0.001, 1000)
+        writer.add(dataclasses.replace(point, m=1), ExposedSamples(alone, both), 0.001, 1000)
 
 
 def test_the_interval_of_an_exposed_row_may_reach_below_zero_but_of_no_other(tmp_path):
     writer = CampaignWriter(tmp_path / "campaigns" / "c1", campaign())
     noisy, alone = [3.0 + (i % 7) for i in range(25)], [2.9 + (i % 7) for i in range(25)]
-    row = writer.add(dataclasses.replace(POINT, mode="exposed"), [*noisy, *alone], 0.001, 1000)
+    row = writer.add(dataclasses.replace(POINT, mode="exposed"), ExposedSamples(noisy, alone), 0.001, 1000)
     assert row.low_us < 0 < row.median_us
     writer.save()
     (read,) = records.rows(tmp_path)
@@ -297,3 +307,9 @@ def test_json_nested_too_deep_costs_one_campaign_only(tmp_path):
     path.write_text("[" * 100_000)
     with pytest.warns(records.BrokenCampaign):
         assert list(records.campaigns(tmp_path)) == ["c1"]
+
+
+def test_point_reads_as_a_sentence():
+    assert str(Point("warp-splitk", 64, 128, 8, "16,8,128,1,1")) == (
+        "warp-splitk [16,8,128,1,1] 64x128 M=8 chained cold"
+    )

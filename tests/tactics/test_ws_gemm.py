@@ -3,14 +3,13 @@
 import dataclasses
 import itertools
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skinny_gemm import device
 from skinny_gemm.catalogue import shapes
-from skinny_gemm.problem import FrontProblem, GemmProblem
+from skinny_gemm.problem import GemmProblem
 from skinny_gemm.tactics import WsGemmTactic
 
 H200 = device.get("h200")
@@ -109,6 +108,21 @@ def test_the_default_is_legal_or_the_reason_is_given(m, shape, name):
         assert WsGemmTactic.heuristic(problem, gpu).why_not(problem, gpu) is None
 
 
+@pytest.mark.parametrize(("m", "n", "k"), [(3, 64, 512), (17, 48, 1792), (64, 80, 896)])
+def test_enumerate_and_choices_are_exactly_what_is_legal(m, n, k):
+    """It searches ranges of `staged`; here every value is asked. M counts by tiles of eight tokens alone."""
+    problem, legal = GemmProblem(m, n, k), []
+    sizes = [8 << i for i in range(4) if 8 << i < 16 * -(-m // 8)]
+    for rt, kq, ks in itertools.product(range(1, 9), range(1, 33), range(1, 17)):
+        if rt * kq <= 32 and n % (16 * rt) == 0 and k % (32 * kq * ks) == 0:
+            rest = itertools.product(range(k // (32 * kq * ks) + 2), [0, *sizes], (1, 2, 4))
+            legal += [t for more in rest if (t := WsGemmTactic(rt, kq, ks, *more)).why_not(problem, H200) is None]
+    assert WsGemmTactic.enumerate(problem, H200) == legal
+    assert WsGemmTactic.choices(problem, H200) == {
+        f.name: tuple(sorted({getattr(t, f.name) for t in legal})) for f in dataclasses.fields(WsGemmTactic)
+    }
+
+
 def test_the_choices_are_the_values_of_legal_tactics():
     legal = WsGemmTactic.enumerate(FRONT, H200)
     for field, values in WsGemmTactic.choices(FRONT, H200).items():
@@ -134,63 +148,3 @@ def test_waves_are_counted_in_clusters():
     footprint = tactic.footprint(problem, H200)
     assert (footprint.ctas, footprint.ctas_per_sm, footprint.waves) == (128, 1, 2)
     assert tactic.footprint(problem, dataclasses.replace(H200, clusters=())).waves == 1
-
-
-class TestFrontProblem:
-    def test_the_fronts_of_kimi_k3(self):
-        tp8, tp16 = (FrontProblem.sharded(4, 7168, 3584, 896, ranks) for ranks in (8, 16))
-        assert (tp8.n, tp8.split, tp8.valid, tp8.shard, tp8.ranks, tp8.width) == (560, 112, 112, 448, 8, 5376)
-        assert (tp16.n, tp16.split, tp16.valid, tp16.shard, tp16.ranks) == (288, 64, 56, 224, 16)
-        assert FrontProblem.of(GemmProblem(4, 560, 7168)) == tp8 and FrontProblem.of(GemmProblem(4, 288, 7168)) == tp16
-
-    def test_anything_else_is_a_plain_gemm(self):
-        front = FrontProblem.of(GemmProblem(4, 3584, 7168))
-        assert (front.split, front.experts, front.latent, front.ranks) == (0, 0, 3584, 1)
-        assert FrontProblem.of(front) is front
-
-    @pytest.mark.parametrize(
-        ("fields", "sentence"),
-        [
-            ((1, 96, 256, 48, 49), "split is 48 and valid 49; needed is valid <= split < n, and n is 96."),
-            ((1, 96, 256, 96, 48), "needed is valid <= split < n, and n is 96."),
-            ((1, 96, 256, 48, 34), "valid is 34; it must be a multiple of 4."),
-            ((1, 96, 256, 44, 40), "split is 44; it must be a multiple of 8."),
-            ((1, 92, 256, 48, 48), "n - split is 44; it must be a multiple of 8."),
-            ((1, 96, 256, 48, 36, 100, 72), "latent is 100 and experts 72; they must be the same multiple"),
-            ((1, 96, 256, 48, 36, 96, 36), "they must be the same multiple of this rank's 48 and 36."),
-            ((1, 96, 256, -8, 0), "split is -8; it must be an integer of at least 0."),
-            ((0, 96, 256), "m is 0; it must be a positive integer."),
-        ],
-    )
-    def test_what_cannot_be_published_is_refused(self, fields, sentence):
-        with pytest.raises(ValueError) as raised:
-            FrontProblem(*fields)
-        assert sentence in str(raised.value)
-
-    def test_ranks_must_divide(self):
-        with pytest.raises(ValueError, match="ranks is 3; it must divide latent 3584 and experts 896."):
-            FrontProblem.sharded(1, 7168, 3584, 896, 3)
-
-    def test_only_a_problem_can_be_a_front(self):
-        with pytest.raises(ValueError, match="problem is 'x'; it must be a GemmProblem."):
-            FrontProblem.of("x")
-
-    def test_numpy_integers_shard_as_well(self):
-        front = FrontProblem.sharded(1, 7168, np.int32(3584), np.int64(896), np.int64(8))
-        assert front == FrontProblem.sharded(1, 7168, 3584, 896, 8) and type(front.latent) is int
-
-    @pytest.mark.parametrize(
-        ("latent", "experts", "ranks", "sentence"),
-        [
-            (3584, 896, True, "ranks is True; it must be a positive integer."),
-            (3584, 896, "8", "ranks is '8'; it must be a positive integer."),
-            ("3584", 896, 8, "latent is '3584'; it must be a positive integer."),
-            (-3584, 896, 8, "latent is -3584; it must be a positive integer."),
-            (3584, None, 8, "experts is None; it must be an integer of at least 0."),
-            (3584, -896, 8, "experts is -896; it must be an integer of at least 0."),
-        ],
-    )
-    def test_what_cannot_be_sharded_is_refused_by_name(self, latent, experts, ranks, sentence):
-        with pytest.raises(ValueError) as raised:
-            FrontProblem.sharded(1, 7168, latent, experts, ranks)
-        assert str(raised.value) == sentence

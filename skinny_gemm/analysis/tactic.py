@@ -1,0 +1,211 @@
+"""One tactic on one problem as data: its times and those it is compared with, the ceilings, where all of it is from."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import pandas as pd
+
+from .. import device as devices
+from .. import records
+from ..device import Device
+from ..problem import GemmProblem
+from ..records import model
+from ..tactics import MAX_M, Footprint, Tactic, tactic_type
+from . import neighbours
+from .provenance import commit_of, provenance
+
+MEMORY = {"hbm_read_tbs": ("HBM", "read"), "l2_read_tbs": ("L2", "read")}  #: ceilings: of what, measured how
+COMPUTE = {"bf16_tflops": ("BF16", "mma")}
+BOUND_NAMES = {"stream": "stream bound", "dependency-floor": "dependency floor"}
+
+
+@dataclass(frozen=True)
+class TacticData:
+    """`tactic` (None where none is legal) on `problem`; `table` from `performance.recorded`, and any live points."""
+
+    kernel: str
+    tactic: Tactic | None
+    problem: GemmProblem
+    device: Device
+    mode: str
+    table: pd.DataFrame
+    campaigns: tuple[records.Campaign, ...]  #: of the recorded rows, from `performance.used`
+
+    @property
+    def stem(self) -> str:
+        """What the names of all its files begin with."""
+        return f"{self.kernel}-{self.problem.n}x{self.problem.k}-m{self.problem.m}"
+
+    @cached_property
+    def campaign(self) -> records.Campaign | None:
+        """The campaign of the selected tactic's points, or of most points where it has none; its ceilings are drawn."""
+        t = self.table
+        names = t.campaign[(t.kernel == self.kernel) & (t.tactic == str(self.tactic)) & ~t.live].value_counts().index
+        own = [campaign for campaign in self.campaigns if len(names) and campaign.id == names[0]]
+        return next(iter([*own, *self.campaigns]), None)
+
+    @cached_property
+    def illegal(self) -> str | None:
+        """Why there is no tactic, or why it cannot run the problem; None if it can."""
+        if self.tactic is None:
+            return tactic_type(self.kernel).unsupported(self.problem, self.device) or "no tactic is selected"
+        return self.tactic.why_not(self.problem, self.device)
+
+    @property
+    def legal(self) -> bool:
+        """Whether there is a tactic and it can run the problem."""
+        return self.illegal is None
+
+    @property
+    def footprint(self) -> Footprint:
+        """What the tactic, which must be legal, occupies."""
+        assert self.tactic is not None
+        return self.tactic.footprint(self.problem, self.device)
+
+    @cached_property
+    def fit(self) -> model.Fit | None:
+        """The model of the kernel's times in this mode; None without one, as for a tactic that takes no M at all."""
+        return None if self.curve is None else model.fit_of(self.kernel, self.mode)
+
+    @cached_property
+    def scaled(self) -> bool:
+        """Whether the model was fitted on other devices only."""
+        return model.is_scaled(self.kernel, self.mode, self.device)
+
+    @property
+    def fitted_on(self) -> str:
+        """The devices that the model was fitted on."""
+        return ", ".join(devices.get(name).title for name in self.fit.devices) if self.fit else ""
+
+    @cached_property
+    def curve(self) -> pd.DataFrame | None:
+        """The model's times of the tactic at every M it takes, as `neighbours.modelled_times`; None without a model."""
+        if self.tactic is None or model.why_not(self.kernel, self.mode, self.device):
+            return None
+        problems = [replace(self.problem, m=m) for m in range(1, MAX_M + 1)]
+        problems = [problem for problem in problems if self.tactic.why_not(problem, self.device) is None]
+        if not problems:
+            return None
+        return neighbours.modelled_times([self.tactic] * len(problems), problems, self.device, self.mode)
+
+    @cached_property
+    def plotted(self) -> pd.DataFrame:
+        """The table and the curve as one, with the source of each row: what the charts against M plot."""
+        measured = self.table.assign(source=self.table.live.map({True: "live", False: "recorded"})).drop(columns="live")
+        if self.curve is None:
+            return measured
+        p = self.problem
+        facts = dict(kernel=self.kernel, tactic=str(self.tactic), mode=self.mode, n=p.n, k=p.k, source="model")
+        curve = self.curve.assign(device=self.device.name, **facts)
+        return pd.concat([measured, curve]) if len(measured) else curve
+
+    @cached_property
+    def selection(self) -> neighbours.Selection:
+        """The tactic, legal, as the tables of its neighbours take it; ValueError, in a sentence, where it is not."""
+        if self.tactic is None or self.illegal:
+            raise ValueError(f"There is nothing to compare with, since the tactic selected cannot run: {self.illegal}")
+        return neighbours.Selection(self.tactic, self.problem, self.device, self.mode, self.table)
+
+    @cached_property
+    def neighbours(self) -> pd.DataFrame:
+        """Every tactic that differs in one field, see `neighbours.neighbours`; the tactic must be legal."""
+        return neighbours.neighbours(self.selection)
+
+    @cached_property
+    def steps(self) -> pd.DataFrame:
+        """What one step of each control does, see `neighbours.steps`; the tactic must be legal."""
+        return neighbours.steps(self.selection, self.neighbours)
+
+    @property
+    def ceilings(self) -> Mapping[str, float]:
+        """Those measured with the points on screen, before the catalogue's."""
+        return {**self.device.ceilings, **self._measured_ceilings}
+
+    @cached_property
+    def _measured_ceilings(self) -> Mapping[str, float]:
+        """Those of the first campaign that measured any, the selected tactic's before the others."""
+        campaigns = [self.campaign, *self.campaigns] if self.campaign else []
+        return next((campaign.ceilings for campaign in campaigns if campaign.ceilings), {})
+
+    def _is_datasheet(self, name: str) -> bool:
+        """Whether that ceiling was not measured, but is the datasheet's."""
+        return name not in self._measured_ceilings and self.device.source.get(name) == "datasheet"
+
+    def _named(self, names: Mapping[str, tuple[str, str]]) -> dict[str, float]:
+        """The ceilings of these names that are known, by label: `HBM read` where measured, else `HBM datasheet`."""
+        return {
+            f"{what} {'datasheet' if self._is_datasheet(name) else how}": self.ceilings[name]
+            for name, (what, how) in names.items()
+            if name in self.ceilings
+        }
+
+    def roofs(self) -> tuple[dict[str, float], dict[str, float]]:
+        """The ceilings of the roofline: label to TB/s of memory, and label to TFLOP/s of arithmetic."""
+        return self._named(MEMORY), self._named(COMPUTE)
+
+    def limits(self) -> dict[str, float]:
+        """The horizontal lines of the bandwidth chart, TB/s: the HBM ceiling and the bounds of this weight."""
+        hbm = "hbm_read_tbs"
+        how = "" if self._is_datasheet(hbm) else " (isolated)"  # chained streams overlap their tails
+        lines = {f"{name} {tbs:.3g}{how}": tbs for name, tbs in self._named({hbm: MEMORY[hbm]}).items()}
+        for bound in records.BOUNDS:
+            times = self.table.median_us[self.table.kernel == bound]
+            tbs = self.problem.weight_bytes / times.min() * 1e-6 if len(times) else None
+            if tbs and tbs < 1.1 * max(lines.values(), default=0):  # a bound far above the rest would squeeze it
+                lines[BOUND_NAMES[bound]] = tbs
+        return lines
+
+    def modelled(self) -> dict[str, Any]:
+        """Provenance of what was computed: shared memory."""
+        return provenance("model", device=self.device.title, **self._facts())
+
+    def provenance(self, sources: Iterable[str] | None = None) -> dict[str, Any]:
+        """Provenance of the times: recorded, live or, without any, the model's; `model` says what its curve is.
+
+        `sources`: those of the times in a figure, by default of all that charts against M plot.
+        """
+        if sources is None:
+            curve = [] if self.curve is None else ["model"]
+            sources = ["live" if live else "recorded" for live in self.table.live] + curve
+        sources = list(sources)
+        live = sources.count("live")
+        facts = self._facts() | dict(launches=self.mode, live_points=live or None)
+        if "model" in sources:
+            facts["model"] = model.fit_of(self.kernel, self.mode).describe()
+            if self.scaled:
+                facts["model"] += f"; scaled to {self.device.title}"
+        campaign = self.campaign if "recorded" in sources else None
+        if campaign is None:
+            return provenance("live" if live else "model", device=self.device.title, **facts)
+        facts |= dict(campaign=campaign.id, date=campaign.date, command=campaign.command, driver=campaign.driver)
+        facts["campaigns"] = {each.id: commit_of(each) for each in self.campaigns}
+        return provenance("recorded", device=campaign.gpu, commit=commit_of(campaign), **facts)
+
+    def _facts(self) -> dict[str, Any]:
+        p = self.problem
+        return dict(kernel=self.kernel, n=p.n, k=p.k, m=p.m, tactic=str(self.tactic) if self.tactic else None)
+
+    def status(self) -> str:
+        """One line for people: where the times on screen come from."""
+        live = int(self.table.live.sum())
+        also = f"  |  hollow points: {live} measured live on this machine" if live else ""
+        if self.fit:
+            scaled = f", scaled from {self.fitted_on} by the ceilings and there" if self.scaled else ","
+            also += f"  |  dotted: model{scaled} {self.fit.describe()}"
+        p, first = self.problem, self.campaign
+        if first is None:
+            bench = f"bench {self.kernel} --n {p.n} --k {p.k}" + " --modes exposed" * (self.mode == "exposed")
+            possible = tactic_type(self.kernel).unsupported(GemmProblem(1, p.n, p.k), self.device) is None
+            record = f"; on a GPU, record some with python -m skinny_gemm {bench}" if possible else ""
+            return (
+                f"no recorded data for {p.n}x{p.k} on {self.device.title} ({self.mode} launches): the ceilings are the "
+                f"catalogue's{record}{also}"
+            )
+        campaigns = [first, *(each for each in self.campaigns if each is not first)]
+        named = "  and  ".join(
+            f"campaign {each.id}  |  commit {each.commit[:8]}{' with uncommitted changes' if each.dirty else ''}"
+            for each in campaigns
+        )
+        return f"recorded  |  {first.gpu}  |  {named}{also}"

@@ -1,0 +1,109 @@
+"""What is asked of a campaign, and the tasks that follow from it."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from ..checks import check_choice
+from ..device import Device
+from ..problem import GemmProblem
+from ..records import MODES, PEERS, WEIGHTS, Point
+from ..tactics import Tactic, sweep, tactic_type
+from . import bounds, peers
+from .task import Task, seen_by
+
+MS = (1, 2, 4, 8, 16, 32, 64)
+DEFAULT_MODES = ("isolated", "chained")
+DEFAULT_ONLY = ":default"  #: behind a mode
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a campaign is to measure; ValueError for an unknown kernel, mode, peer or choice of tactics."""
+
+    kernel: str  #: its baselines (`Tactic.baselines`) stand beside it, at their default tactics
+    problems: Iterable[GemmProblem]  #: the weights, each as a problem of any M; what a front is goes to campaign.json
+    ms: Iterable[int] = MS
+    tactics: str | Sequence[str] = "default"  #: one of `sweep.CHOICES`, or a list of tactics as text
+    modes: Sequence[str] = DEFAULT_MODES  #: of `records.MODES`; "isolated:default": with the default tactic only
+    peers: Sequence[str] = ()  #: of `records.PEERS`
+    bounds: bool = False  #: also the streaming bound, the dependency floor and the ceilings
+    weights: str = "cold"  #: of `records.WEIGHTS`
+
+    def __post_init__(self):
+        object.__setattr__(self, "problems", tuple(dict.fromkeys(replace(p, m=1) for p in self.problems)))
+        object.__setattr__(self, "ms", tuple(dict.fromkeys(self.ms)))
+        parse = tactic_type(self.kernel).parse
+        for name, values, allowed in (
+            ("mode", self.timed_modes, MODES),
+            ("peer", self.peers, PEERS),
+            ("weights", [self.weights], WEIGHTS),
+        ):
+            for value in values:
+                check_choice(name, value, allowed)
+        if isinstance(self.tactics, str):
+            sweep.check(self.tactics)
+        else:
+            for text in self.tactics:
+                parse(text)
+        shapes = [(problem.n, problem.k) for problem in self.problems]
+        if twice := [shape for shape in shapes if shapes.count(shape) > 1]:
+            raise ValueError(f"{twice[0][0]}x{twice[0][1]} is asked for as two different problems.")
+
+    @property
+    def timed_modes(self) -> tuple[str, ...]:
+        """The modes by name, each once."""
+        return tuple(dict.fromkeys(mode.removesuffix(DEFAULT_ONLY) for mode in self.modes))
+
+    def chosen(self, problem: GemmProblem, device: Device) -> dict[str, list[Tactic]]:
+        """The tactics of `kernel` to measure in each mode; ValueError where none can run `problem`."""
+        parse = tactic_type(self.kernel).parse
+        wanted = self.tactics if isinstance(self.tactics, str) else [parse(text) for text in self.tactics]
+        by_choice = {}
+        for mode in self.timed_modes:
+            choice = "default" if mode + DEFAULT_ONLY in self.modes else wanted
+            by_choice[mode] = sweep.select(self.kernel, problem, device, choice)
+        return by_choice
+
+
+def plan(request: Request, device: Device) -> tuple[list[Task], list[str]]:
+    """The tasks, shape by shape, and one sentence for each problem that a kernel or peer cannot take."""
+    tasks: list[Task] = []
+    left_out = []
+    modes, weights = request.timed_modes, request.weights
+    baselines = tactic_type(request.kernel).baselines
+    for weight in request.problems:
+        of_shape: list[Task] = []
+        for m in request.ms:
+            problem = replace(weight, m=m)
+            where = f"{problem.n}x{problem.k} M={m}"
+            try:
+                chosen = request.chosen(seen_by(request.kernel, problem), device)
+            except ValueError as error:
+                left_out.append(f"{where}: {error}")
+                continue
+            of_shape += [Task.of(request.kernel, problem, t, mode, weights) for mode in modes for t in chosen[mode]]
+            for rival in (*baselines, *request.peers):
+                try:
+                    tactics = _rival_tactics(rival, seen_by(rival, problem), device)
+                except ValueError as error:
+                    left_out.append(f"{rival} {where}: {error}")
+                    continue
+                of_shape += [Task.of(rival, problem, tactic, mode, weights) for tactic in tactics for mode in modes]
+        if of_shape and request.bounds:
+            tasks += _bounds(weight.n, weight.k, modes, weights)
+        tasks += of_shape
+    return tasks, left_out
+
+
+def _bounds(n: int, k: int, modes: Sequence[str], weights: str) -> list[Task]:
+    timed = [mode for mode in modes if mode != "exposed"]
+    points = [Point("stream", n, k, 0, str(ring), mode, weights) for ring in bounds.RINGS for mode in timed]
+    if "chained" in modes:
+        ctas = bounds.floor_ctas(n)
+        points += [Point("dependency-floor", n, k, 1, str(count), "chained", weights) for count in ctas]
+    return [Task(point, GemmProblem(1, n, k)) for point in points]
+
+
+def _rival_tactics(name: str, problem: GemmProblem, device: Device) -> Sequence[object]:
+    """What to measure of a peer or a baseline. ValueError in words where it cannot take `problem`."""
+    return peers.tactics(name, problem) if name in PEERS else sweep.select(name, problem, device, "default")

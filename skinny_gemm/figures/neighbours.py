@@ -1,0 +1,154 @@
+"""What one field does, drawn: bandwidth against each field of a tactic, and what one step of each slider does.
+
+A recorded time and a model's never share a line: recorded points are filled, live ones hollow, the model is dotted and
+has its error as a band.
+"""
+
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from ..analysis.neighbours import M, Selection, model_name
+from ..analysis.performance import grouped
+from . import style
+from .charts import LIVE, MODEL, draw_model
+from .panel import Panel, tick_step
+
+MARGIN = 3  #: impossible values shown on either side of the possible ones
+WIDEST = 0.6  #: change of time that a bar shows at most; its number is written in any case
+_IMPOSSIBLE: dict[str, Any] = dict(linestyle="", marker="x", markersize=5)
+_RECORDED: dict[str, Any] = dict(linestyle="", marker="o", markersize=6, zorder=3)
+
+
+def draw_fields(
+    selection: Selection, table: pd.DataFrame, ceiling: float | None, theme: style.Theme = style.LIGHT
+) -> Figure:
+    """Bandwidth against each field, the others as selected: recorded points, the model's line and band.
+
+    `table` from `analysis.neighbours.neighbours`; `ceiling` is a line in TB/s.
+    """
+    names = [field.name for field in fields(selection.tactic)]
+    fig = style.figure(12.6, 5.9, theme)
+    all_rows = [row for row in table.itertuples(index=False) if row.control != M]  # tables are slow to walk through
+    top = max([1e-3, *(row.tbs for row in all_rows if row.source), *([ceiling] if ceiling else [])]) * 1.08
+    by_control = grouped(all_rows, "control")
+    for i, name in enumerate(names):
+        rows = by_control[name]
+        values = _near_possible(rows)
+        place = {value: j for j, value in enumerate(values)}
+        left, bottom = 0.55 + (i % 3) * 4.1, 3.6 - (i // 3) * 2.6
+        panel = Panel(fig, left, bottom, 3.55, 1.75, theme, x=(-0.5, max(len(values), 2) - 0.5), y=(0, top))
+        panel.title(f"{name} = {selection.value(name)}", 7)
+        shown = range(0, len(values), -(-len(values) // 12))
+        panel.ticks("x", list(shown), [values[j] for j in shown], grid=False)
+        panel.level_ticks(6, "TB/s")
+        panel.frame()
+        if ceiling:
+            line = [(panel.x[0], ceiling), (panel.x[1], ceiling)]
+            panel.lines([line], theme.muted, linewidths=1.2, linestyles=["--"])
+        if selection.value(name) in place:
+            panel.mark(place[selection.value(name)])
+        impossible = [place[row.value] for row in rows if row.reason and row.value in place]
+        if impossible:
+            panel.line(impossible, [0.04 * top] * len(impossible), theme.muted, **_IMPOSSIBLE)
+        draw_model(panel, _pieces([row for row in rows if row.source == "model"], place), theme)
+        for source, color, look in (("recorded", theme.blue, _RECORDED), ("live", theme.ink, LIVE)):
+            points = [row for row in rows if row.source == source]
+            if points:
+                ends = [[(place[row.value], row.low_tbs), (place[row.value], row.high_tbs)] for row in points]
+                panel.lines(ends, color, linewidths=1.6)
+                panel.line([place[row.value] for row in points], [row.tbs for row in points], color, **look)
+    note = Panel(fig, 0.55, 0.4, 11.6, 0.2, theme)
+    sources = {row.source for row in all_rows}
+    entries = [("recorded", theme.blue, _RECORDED)] if "recorded" in sources else []
+    if "live" in sources:
+        entries.append(("measured live", theme.ink, LIVE))
+    if "model" in sources:
+        entries.append((model_name(selection), theme.sky, MODEL))
+    if any(row.reason for row in all_rows):
+        entries.append(("not possible", theme.muted, _IMPOSSIBLE))
+    if ceiling:
+        entries.append(("HBM ceiling", theme.muted, dict(linestyle="--", linewidth=1.2)))
+    for i, (text, color, look) in enumerate(entries):
+        x = i * 2.45 / note.width
+        spot = [0.0, 0.4] if look["linestyle"] else [0.3]  # inches: a line, or a single mark
+        note.line([x + inches / note.width for inches in spot], [0.5] * len(spot), color, clip=False, **look)
+        note.note(x + 0.5 / note.width, 0.5, text, ha="left")
+    return fig
+
+
+def draw_steps(table: pd.DataFrame, error: str, theme: style.Theme = style.LIGHT) -> Figure:
+    """What one step of each slider does to the time: a bar per step, filled from records, else outlined.
+
+    `table` from `analysis.neighbours.steps`; `error` says in words how far off the model is.
+    """
+    rows = list(table.itertuples(index=False))
+    height = 3.3  # whatever the number of rows, so that nothing below moves when a slider does
+    fig = style.figure(12.6, height + 1.85, theme)
+    changes = [abs(row.change) for row in rows if row.source]
+    widest = min(WIDEST, max([0.02, *changes])) * 1.05
+    panel = Panel(fig, 2.6, 1.25, 4.6, height, theme, x=(-widest, widest), y=(max(len(rows), 1), 0))
+    panel.title("one step of each slider: change of time", 8)
+    grid = tick_step(widest, 4, least=0.005)
+    at = np.arange(-int(widest / grid), int(widest / grid) + 1) * grid
+    panel.ticks("x", at, [f"{100 * v:+.3g} %" if abs(v) > 1e-9 else "0" for v in at])
+    panel.note(0.02, 0, "← faster", theme.muted, ha="left", va="top", offset=(0, -19))
+    panel.note(0.98, 0, "slower →", theme.muted, ha="right", va="top", offset=(0, -19))
+    texts, previous = [], None
+    for i, row in enumerate(rows):
+        y = i + 0.5
+        if row.control != previous and i:
+            panel.lines([[(-widest, i), (widest, i)]], theme.grid, linewidths=0.7)
+        previous = row.control
+        panel.labels([(-widest, y)], [f"{row.control} {row.before} → {row.after}"], ha="right", offset=(-8, 0))
+        if row.source:
+            length = max(-widest, min(widest, row.change))
+            box = (min(0, length), y - 0.3, abs(length), 0.6)
+            color = theme.blue if row.source == "recorded" else theme.sky
+            if row.source == "recorded":
+                panel.boxes([box], color)
+            else:
+                panel.boxes([box], "none", edgecolor=color, linewidth=1.4, linestyle=":")
+            if abs(row.change) > widest:  # the bar goes on
+                beyond, side = ("»", "right") if length > 0 else ("«", "left")
+                panel.labels([(length, y)], [beyond], ha=side, size=style.TITLE, offset=(-4 if length > 0 else 4, 0))
+            source = f"{row.source}, {row.verdict}" if row.verdict else row.source
+            text = f"{_percent(row.change)}: {row.before_us:.2f} → {row.after_us:.2f} us ({source})"
+        else:
+            text = "not possible: " + _short(row.reason) if row.reason else "not recorded, and no model"
+        texts.append((text, theme.ink if row.source == "recorded" else theme.muted))
+    for i, (text, color) in enumerate(texts):
+        panel.labels([(widest, i + 0.5)], [text], color, ha="left", offset=(10, 0))
+    panel.lines([[(0, 0), (0, len(rows))]], theme.ink, linewidths=0.9)
+    foot = "filled: both ends recorded" + (f"; outlined: model, {error}" if error else "")
+    panel.note(0, 0, foot, theme.muted, ha="left", va="top", offset=(-175, -36))
+    return fig
+
+
+def _near_possible(rows: Sequence) -> list[int]:
+    """A field's values in order, without the long runs of impossible ones on either side of the possible."""
+    values = sorted({row.value for row in rows})
+    possible = {row.value for row in rows if not row.reason}
+    at = [i for i, value in enumerate(values) if value in possible]
+    return values[max(0, at[0] - MARGIN) : at[-1] + MARGIN + 1]
+
+
+def _pieces(rows: Sequence, place: dict[int, int]) -> list[np.ndarray]:
+    """Runs of neighbouring values: a line does not cross values that are not possible."""
+    points = np.array(sorted((place[row.value], row.tbs, row.low_tbs, row.high_tbs) for row in rows))
+    return np.split(points, np.flatnonzero(np.diff(points[:, 0]) > 1) + 1) if len(points) else []
+
+
+def _percent(change: float) -> str:
+    """Signed, in tenths; what rounds to nothing has no sign."""
+    return f"{100 * change:+.1f} %" if abs(change) >= 5e-4 else "0.0 %"
+
+
+def _short(reason: str) -> str:
+    """A sentence's beginning, up to what stays readable beside a bar."""
+    text = reason.split(": ")[0]
+    return text if len(text) <= 62 else text[:60].rsplit(" ", 1)[0] + " …"

@@ -1,0 +1,156 @@
+"""Two campaigns, point by point: which points the second measured FASTER, SLOWER, the SAME, or UNDECIDED.
+
+Every verdict comes from the two intervals, see `statistics.verdict`. Two campaigns of one commit on one GPU should be
+the SAME nearly everywhere: how far they are from that is how far the records can be trusted. Needs no pandas.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from .schema import Campaign, Record
+from .statistics import TOLERANCE, Verdict, verdict
+from .store import campaign_folder, read_campaign
+
+WORST = 12  #: points that the text shows
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One point in both campaigns."""
+
+    first: Record
+    second: Record
+    verdict: Verdict  #: of the second against the first
+
+    @property
+    def ratio(self) -> float:
+        """The second's time over the first's."""
+        return self.second.median_us / self.first.median_us
+
+    @property
+    def change(self) -> float:
+        """By how much the larger median exceeds the smaller, as a fraction."""
+        return max(self.ratio, 1 / self.ratio) - 1
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two campaigns and the points that both have; the largest changes first."""
+
+    first: Campaign
+    second: Campaign
+    pairs: tuple[Pair, ...]
+    only_first: int  #: points that the other campaign lacks
+    only_second: int
+    tolerance: float
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Points of each verdict."""
+        points = Counter(pair.verdict for pair in self.pairs)
+        return {str(name): points[name] for name in Verdict}
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """The fraction of the points of each verdict."""
+        return {name: count / len(self.pairs) for name, count in self.counts.items()}
+
+    def report(self) -> dict:
+        """Plain values for JSON."""
+        return {
+            "first": _facts(self.first),
+            "second": _facts(self.second),
+            "same_commit": self.same_commit,
+            "same_board": self.same_board,
+            "tolerance": self.tolerance,
+            "common": len(self.pairs),
+            "only_first": self.only_first,
+            "only_second": self.only_second,
+            "counts": self.counts,
+            "shares": {name: round(share, 4) for name, share in self.shares.items()},
+            "median_ratio": round(median(pair.ratio for pair in self.pairs), 5),
+            "points": [
+                {
+                    **vars(pair.first.point),
+                    "first_us": pair.first.median_us,
+                    "second_us": pair.second.median_us,
+                    "ratio": round(pair.ratio, 4),
+                    "verdict": str(pair.verdict),
+                }
+                for pair in self.pairs
+            ],
+        }
+
+    @property
+    def same_commit(self) -> bool:
+        """Whether the same source was measured; not if either had uncommitted changes."""
+        return self.first.commit == self.second.commit and not (self.first.dirty or self.second.dirty)
+
+    @property
+    def same_board(self) -> bool | None:
+        """Whether one and the same GPU ran both; None if that is not known."""
+        return self.first.board == self.second.board if self.first.board and self.second.board else None
+
+    def lines(self) -> list[str]:
+        """Text: what was compared, the verdicts in all and by kernel and mode, and the points that changed the most."""
+        source = "the same commit" if self.same_commit else "different commits"
+        if self.same_board is not None:
+            source += ", the same board" if self.same_board else ", different boards (which differ by some percent)"
+        text = [
+            f"second: {_line(self.second)}",
+            f"first:  {_line(self.first)}",
+            f"{source}; the second takes {median(pair.ratio for pair in self.pairs):.4f} times as long (median)",
+            f"points: {len(self.pairs):,} in both, {self.only_first:,} only in the first, "
+            f"{self.only_second:,} only in the second",
+            "",
+            f"{'kernel':17} {'mode':9} {'points':>6}" + "".join(f" {name:>9}" for name in Verdict),
+        ]
+        groups: dict[tuple[str, str], list[Pair]] = {}
+        for pair in self.pairs:
+            groups.setdefault((pair.first.kernel, pair.first.mode), []).append(pair)
+        for (kernel, mode), pairs in [*sorted(groups.items()), (("all", ""), self.pairs)]:
+            points = Counter(pair.verdict for pair in pairs)
+            shares = "".join(f" {points[name] / len(pairs):9.1%}" for name in Verdict)
+            text.append(f"{kernel:17} {mode:9} {len(pairs):6}{shares}")
+        changed = [pair for pair in self.pairs if pair.verdict != Verdict.SAME]
+        if changed:
+            text += ["", f"the largest changes of the {len(changed):,} points that are not the SAME, microseconds:"]
+            text += [_change(pair) for pair in changed[:WORST]]
+        return text
+
+
+def compare(first: str | Path, second: str | Path, tolerance: float = TOLERANCE) -> Comparison:
+    """Compares two campaigns, each an id under data/campaigns or a folder.
+
+    ValueError in a sentence if one is broken, or if they have no point in common.
+    """
+    if not 0 <= tolerance < 1:
+        raise ValueError(f"tolerance is {tolerance}, but must be a fraction of 0 to 1.")
+    (one, rows_one), (two, rows_two) = (read_campaign(campaign_folder(name)) for name in (first, second))
+    of_one, of_two = ({row.point: row for row in rows} for rows in (rows_one, rows_two))
+    common = [point for point in of_one if point in of_two]
+    if not common:
+        raise ValueError(f"{one.id} and {two.id} have no point in common.")
+    pairs = [Pair(of_one[p], of_two[p], verdict(of_two[p], of_one[p], tolerance)) for p in common]
+    pairs.sort(key=lambda pair: -pair.change)
+    return Comparison(one, two, tuple(pairs), len(of_one) - len(common), len(of_two) - len(common), tolerance)
+
+
+def _facts(campaign: Campaign) -> dict:
+    return {name: getattr(campaign, name) for name in ("id", "device", "gpu", "commit", "dirty", "date", "complete")}
+
+
+def _line(campaign: Campaign) -> str:
+    state = "" if campaign.complete else ", NOT complete"
+    dirty = " with uncommitted changes" if campaign.dirty else ""
+    return f"{campaign.id}: {campaign.gpu}, commit {campaign.commit[:8]}{dirty}, {campaign.date}{state}"
+
+
+def _change(pair: Pair) -> str:
+    first, second = pair.first, pair.second
+    return (
+        f"{pair.verdict:9} {first.median_us:8.3f} ({first.low_us:.3f} to {first.high_us:.3f}) -> "
+        f"{second.median_us:8.3f} ({second.low_us:.3f} to {second.high_us:.3f}) {pair.ratio - 1:+7.1%}  {first.point}"
+    )

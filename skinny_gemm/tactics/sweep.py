@@ -1,0 +1,47 @@
+"""Which tactics of a problem a sweep measures: the default, the grid that the kernel prunes by reason, or all.
+
+The coarse grid (`Tactic.coarse`) is a couple of dozen for one problem, for a front up to eighty. What pruning costs is
+measured by a full sweep: `records.pruning` reads it.
+"""
+
+from collections.abc import Sequence
+
+from ..device import Device
+from ..problem import GemmProblem
+from . import Tactic, tactic_type
+
+CHOICES = ("default", "coarse", "full")
+FULL_MOST = 1000  #: tactics of one problem in a full sweep: warp split-K has up to 300, the front kernel thousands
+
+
+def check(choice: str) -> None:
+    """ValueError unless `choice` is one of `CHOICES`."""
+    if choice not in CHOICES:
+        raise ValueError(f"tactics is {choice!r}, but must be {', '.join(map(repr, CHOICES))} or a list of tactics.")
+
+
+def select(kernel: str, problem: GemmProblem, device: Device, choice: str | Sequence[Tactic]) -> list[Tactic]:
+    """The tactics to measure: of one of `CHOICES`, or the legal ones of a list. ValueError where none is legal.
+
+    "default" is the one; "coarse" adds the pruned grid; "full" is every legal one, the default first, and ValueError
+    where they are more than `FULL_MOST`.
+    """
+    kind = tactic_type(kernel)
+    if not isinstance(choice, str):
+        legal = [tactic for tactic in choice if tactic.why_not(problem, device) is None]
+        if not legal:
+            raise ValueError(f"None of the tactics listed can run {problem.n}x{problem.k} at M = {problem.m}.")
+        return legal
+    check(choice)
+    more: list[Tactic] = []
+    default = kind.default(problem, device)
+    if choice == "coarse":
+        more = list(kind.coarse(problem, device))
+    elif choice == "full":
+        more = list(kind.enumerate(problem, device))
+        if len(more) > FULL_MOST:
+            raise ValueError(
+                f"{kernel} has {len(more):,} tactics for {problem.n}x{problem.k} at M = {problem.m}, and a full sweep "
+                f"takes at most {FULL_MOST:,}: choose 'coarse', or list tactics."
+            )
+    return list(dict.fromkeys([default, *more]))

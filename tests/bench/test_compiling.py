@@ -1,0 +1,55 @@
+"""Compiling before measuring.
+
+Property: one binary for all points that share it; what does not compile says so for every point that needs it.
+"""
+
+import dataclasses
+from concurrent.futures import Future
+
+from skinny_gemm.bench import compiling
+from skinny_gemm.bench.task import Task
+from skinny_gemm.problem import FrontProblem, GemmProblem
+from skinny_gemm.records import MODES
+
+N, K = 64, 256
+TACTIC, FRONT_TACTIC = "16,8,128,2,1", "1,2,2,0,0,1"
+FRONT = FrontProblem(1, N, K, split=16, valid=12, latent=2 * (N - 16), experts=24)  # one of two ranks
+
+
+def test_compilation_is_shared_by_ms_and_modes_and_its_failure_reaches_every_point(monkeypatch):
+    class InProcess:
+        def __init__(self, workers, mp_context):
+            pass
+
+        def submit(self, function, *arguments):
+            future = Future()
+            try:
+                future.set_result(function(*arguments))
+            except ValueError as error:
+                future.set_exception(error)
+            return future
+
+        def shutdown(self, **_):
+            pass
+
+    compiled = []
+
+    def compile_one(task, arch):
+        compiled.append((task.point.tactic, task.problem, arch))
+        if task.point.tactic == "32,8,128,2,1":
+            raise ValueError("the assembler refused")
+        return "binary"
+
+    monkeypatch.setattr(compiling, "ProcessPoolExecutor", InProcess)
+    monkeypatch.setattr(compiling, "compile_task", compile_one)
+    plain, fronts = [GemmProblem(m, N, K) for m in (1, 8)], [dataclasses.replace(FRONT, m=m) for m in (1, 8)]
+    good = [Task.of("warp-splitk", problem, TACTIC, mode) for problem in plain for mode in MODES]
+    bad = [Task.of("warp-splitk", problem, "32,8,128,2,1", mode) for problem in plain for mode in MODES]
+    front = [Task.of("ws-gemm", problem, FRONT_TACTIC, mode) for problem in fronts for mode in MODES]
+    progress = []
+    tasks = [*good, *bad, *front, Task.of("cublas", plain[0])]
+    wrong = compiling.compile_all("sm_90a", tasks, lambda *args: progress.append(args))
+    once = [(TACTIC, plain[0]), ("32,8,128,2,1", plain[0]), *((FRONT_TACTIC, f) for f in fronts)]  # a binary for each M
+    assert compiled == [(*one, "sm_90a") for one in once]
+    assert wrong == {task.point: "does not compile: the assembler refused" for task in bad}
+    assert progress == [("compile", i, 4) for i in (1, 2, 3, 4)]

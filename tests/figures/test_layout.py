@@ -1,0 +1,43 @@
+"""The pictures of shared memory: a lane or a bank lights exactly the lanes it is about, and conflicts are named."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from skinny_gemm.analysis.loads import ldmatrix_table
+from skinny_gemm.figures import layout as figures
+from skinny_gemm.figures import style
+from tests.support.drawings import rectangles, texts
+
+loads = st.tuples(st.sampled_from("AB"), st.integers(0, 3), st.integers(0, 1), st.sampled_from([128, 256]))
+
+
+@settings(deadline=None, max_examples=20)
+@given(loads, st.integers(0, 31), st.integers(0, 31))
+def test_lane_and_bank_are_told_in_words(load, lane, bank):
+    operand, warp, step, k_tile = load
+    table = ldmatrix_table(operand, warp, step, 0, k_tile)
+    row = table.loc[lane]
+    said = texts(figures.ldmatrix_view(table, k_tile, 16 * (step + 1), lane, bank))
+    sentence = next(t for t in said if t.startswith(f"lane {lane} "))
+    for part in (f"byte {row.address} ", f"banks {row.bank} to {row.bank + 3}", f"register {row.register} of lanes"):
+        assert part in sentence
+    hit = set(table.lane[table.bank == bank // 4 * 4])
+    listed = next(t for t in said if t.startswith(f"bank {bank} "))
+    parts = [part.split("lane")[1].lstrip("s ") for part in listed.split(":")[1:]]
+    assert {int(number) for part in parts for number in part.split(";")[0].split(",")} == hit
+
+
+def test_a_conflict_is_named_and_every_lane_drawn_once_per_panel():
+    for swizzled, verdict in ((True, "4 wavefronts, no conflict"), (False, "32 wavefronts, 8-way conflict")):
+        table = ldmatrix_table("B", 0, 0, 0, 128, swizzled)
+        fig = figures.ldmatrix_view(table, 128, 8)
+        assert f"banks: {verdict}" in texts(fig)
+        assert sum(rectangles(fig, color) for color in style.BANK_GROUPS) == 8 * 16 + 3 * 32 + 8  # tile, panels, key
+
+
+@pytest.mark.parametrize("k_tile", [128, 256])
+def test_the_swizzle_map_numbers_every_chunk(k_tile):
+    said = texts(figures.swizzle_map(k_tile))
+    assert "row-major: 32 wavefronts per load" in said and "swizzled: 4 wavefronts per load" in said
+    assert sum(t in "01234567" for t in said if len(t) == 1) >= 2 * 16 * k_tile // 8

@@ -1,0 +1,13 @@
+"""The timeline of a CTA names its warps, barriers and waits, and shows the window it is asked for."""
+
+from skinny_gemm.figures import pipeline
+from tests.support import traces
+from tests.support.drawings import texts
+
+
+def test_the_picture_names_warps_and_barriers():
+    spans, phases, roles = traces.of_ring("in_order")
+    said = set(texts(pipeline.timeline(spans, phases, roles, time=20)))
+    assert {"warp 0, compute", "warp 4, load weights", "warp 7, load x", "full 2", "empty 0", "wait empty"} <= said
+    narrow = pipeline.timeline(spans, phases, roles, time=20, window=(10, 40))
+    assert "40" in texts(narrow) and "200" not in texts(narrow)

@@ -1,0 +1,120 @@
+"""Answers from the records.
+
+Properties: the best agrees with a scan of the records, newest record of each tactic only; the bound is the larger of
+stream and dependency floor; modes, kernels, devices, and warm and cold never mix; no record is one sentence.
+"""
+
+import dataclasses
+
+import pytest
+
+from skinny_gemm import records
+from skinny_gemm.records import Point
+from skinny_gemm.records.best import best, default_table, write_defaults
+from tests.support.records import FAST, FIXTURES, SLOW, write
+
+
+def test_best_agrees_with_a_scan():
+    rows = records.read_rows(FIXTURES / "campaigns" / "synthetic" / "records.csv")
+    for n, k, m, mode in {(r.n, r.k, r.m, r.mode) for r in rows if r.kernel == "warp-splitk"}:
+        here = [r for r in rows if (r.n, r.k, r.mode) == (n, k, mode)]
+        found = best(n, k, m, mode, data_dir=FIXTURES)
+        fastest = min((r for r in here if (r.kernel, r.m) == ("warp-splitk", m)), key=lambda r: r.median_us)
+        assert (found.kernel, found.tactic, found.microseconds) == ("warp-splitk", fastest.tactic, fastest.median_us)
+        assert found.interval == (fastest.low_us, fastest.high_us)
+        assert found.peers == {"cublas": next(r.median_us for r in here if (r.kernel, r.m) == ("cublas", m))}
+        assert found.bound == max(r.median_us for r in here if r.kernel in records.BOUNDS)
+        assert found.ratio_to_bound == pytest.approx(found.microseconds / found.bound, abs=1e-4)
+        assert (found.campaign, found.commit) == ("synthetic", "0" * 40)
+
+
+def test_the_newest_record_of_each_tactic_counts_not_the_luckiest(tmp_path):
+    write(tmp_path, "2026-01-01", {FAST: 9.0, SLOW: 7.0}, commit="old")
+    write(tmp_path, "2026-02-01", {SLOW: 10.0}, commit="new")
+    found = best(64, 1024, 8, data_dir=tmp_path)
+    assert (found.tactic, found.campaign, found.commit) == (FAST.tactic, "2026-01-01", "old")
+    write(tmp_path, "2026-03-01", {SLOW: 8.0}, commit="newest")
+    assert best(64, 1024, 8, data_dir=tmp_path).commit == "newest"
+
+
+def test_the_bound_is_the_larger_of_the_best_stream_and_the_best_floor(tmp_path):
+    stream, floor = Point("stream", 64, 1024, 0, "528x3x8192"), Point("dependency-floor", 64, 1024, 1, "4")
+    times = {SLOW: 9.0, stream: 2.0, dataclasses.replace(stream, tactic="132x6x16384"): 1.5}
+    write(tmp_path, "2026-01-01", times)
+    assert best(64, 1024, 8, data_dir=tmp_path).bound == 1.5
+    write(tmp_path, "2026-02-01", {floor: 3.0, dataclasses.replace(floor, tactic="2"): 2.5})
+    found = best(64, 1024, 8, data_dir=tmp_path)
+    assert (found.bound, found.ratio_to_bound) == (2.5, 3.6)
+
+
+def test_what_is_not_recorded_is_none_and_no_zero(tmp_path):
+    write(tmp_path, "2026-01-01", {SLOW: 9.0})
+    found = best(64, 1024, 8, data_dir=tmp_path)
+    assert (found.bound, found.ratio_to_bound, found.peers) == (None, None, {})
+
+
+def test_kernels_peers_modes_devices_and_warm_weights_do_not_mix(tmp_path):
+    other = {
+        dataclasses.replace(SLOW, mode="isolated"): 1.0,
+        dataclasses.replace(SLOW, weights="warm"): 2.0,
+        dataclasses.replace(SLOW, m=4): 3.0,
+        dataclasses.replace(SLOW, kernel="cublas", tactic=""): 4.0,
+        dataclasses.replace(SLOW, kernel="ws-gemm", tactic="1,2,2,0,0,1"): 20.0,
+    }
+    write(tmp_path, "2026-01-01", {SLOW: 10.0, **other})
+    write(tmp_path, "2026-01-02", {SLOW: 0.5}, device="b200")
+    found = best(64, 1024, 8, data_dir=tmp_path)
+    assert (found.kernel, found.microseconds, found.peers) == ("warp-splitk", 10.0, {"cublas": 4.0})
+    assert best(64, 1024, 8, kernel="ws-gemm", data_dir=tmp_path).microseconds == 20.0
+    assert best(64, 1024, 8, device="b200", data_dir=tmp_path).microseconds == 0.5
+
+
+def test_no_record_is_said_in_words():
+    with pytest.raises(ValueError, match="No record of our kernels for N = 5, K = 7168, M = 8, chained, cold"):
+        best(5, 7168, 8, data_dir=FIXTURES)
+
+
+def test_the_default_tactics_in_the_repository_are_what_the_records_say():
+    """If this fails: python -m skinny_gemm defaults"""
+    from skinny_gemm.catalogue import data_dir
+
+    assert (data_dir() / "best.csv").read_text(encoding="utf-8") == default_table()
+
+
+def test_the_defaults_are_the_best_of_every_problem_of_ours(tmp_path):
+    ws = dataclasses.replace(SLOW, kernel="ws-gemm", tactic="1,2,2,0,0,1")
+    write(
+        tmp_path,
+        "2026-01-01",
+        {
+            SLOW: 8.0,
+            FAST: 9.0,
+            ws: 12.0,
+            dataclasses.replace(SLOW, m=1): 7.0,
+            dataclasses.replace(SLOW, m=2, mode="isolated"): 7.0,
+            dataclasses.replace(SLOW, m=4, weights="warm"): 7.0,
+            dataclasses.replace(SLOW, kernel="cublas", tactic=""): 1.0,
+            Point("stream", 64, 1024, 0, "528x3x8192"): 1.0,
+        },
+    )
+    write(tmp_path, "2026-02-01", {SLOW: 10.0})
+    assert default_table(tmp_path).splitlines() == [
+        "device,kernel,n,k,m,tactic,median_us,campaign",
+        'h200,warp-splitk,64,1024,1,"16,8,256,2,1",7.0,2026-01-01',
+        'h200,warp-splitk,64,1024,8,"16,8,256,4,1",9.0,2026-01-01',
+        'h200,ws-gemm,64,1024,8,"1,2,2,0,0,1",12.0,2026-01-01',
+    ]
+
+
+def test_defaults_are_not_made_of_half_the_records(tmp_path):
+    path = write(tmp_path, "2026-01-01", {SLOW: 8.0}) / "records.csv"
+    path.write_text(path.read_text()[:-6])
+    with pytest.raises(ValueError, match="records.csv, line 2"):
+        default_table(tmp_path)
+
+
+def test_the_command_writes_what_the_records_say(tmp_path, monkeypatch):
+    write(tmp_path, "2026-01-01", {SLOW: 8.0})
+    monkeypatch.setenv("SKINNY_GEMM_DATA", str(tmp_path))
+    assert write_defaults() == tmp_path / "best.csv"
+    assert (tmp_path / "best.csv").read_text() == default_table(tmp_path)

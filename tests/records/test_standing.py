@@ -1,0 +1,57 @@
+"""The text summary of a campaign: every problem once per mode, with the minimum of each kernel's records."""
+
+from dataclasses import replace
+
+import pytest
+
+from skinny_gemm import records
+from skinny_gemm.records import standing
+from skinny_gemm.records.best import best, fastest_of
+from tests.support.records import FIXTURES
+
+FOLDER = FIXTURES / "campaigns" / "synthetic"
+
+
+def test_every_line_shows_the_best_of_its_problem():
+    rows = records.read_rows(FOLDER / "records.csv")
+    heading, *table = standing.lines(rows)
+    problems = {(r.n, r.k, r.m, r.mode) for r in rows if r.kernel == "warp-splitk"}
+    assert len(table) == len(problems) and "cublas" in heading and "triton" not in heading
+    for line in table:
+        shape, m, mode, kernel, ours, tactic, stream, ratio, cublas, verdict = line.split()
+        n, k = map(int, shape.split("x"))
+        assert kernel == "warp-splitk"
+        recorded = best(n, k, int(m), mode, data_dir=FOLDER.parents[1])
+        assert (ours, tactic) == (f"{recorded.microseconds:.2f}", recorded.tactic)
+        bound = fastest_of((r for r in rows if (r.n, r.k, r.mode) == (n, k, mode)), "stream")
+        assert float(stream) == pytest.approx(bound, abs=0.006)
+        assert float(ratio) == pytest.approx(recorded.microseconds / bound, abs=0.006)
+        assert verdict == "FASTER" and float(cublas) > float(ours)
+
+
+def test_every_kernel_of_ours_has_a_line_of_its_own():
+    rows = [row for row in records.read_rows(FOLDER / "records.csv") if (row.m, row.mode) == (8, "chained")]
+    other = [replace(row, kernel="ws-gemm", tactic="t", mode="exposed") for row in rows if row.kernel == "warp-splitk"]
+    _, *table = standing.lines([*rows, *other])
+    assert [line.split()[2:4] for line in table[:2]] == [["chained", "warp-splitk"], ["exposed", "ws-gemm"]]
+
+
+def test_the_summary_says_what_failed():
+    out = "\n".join(standing.summary(*records.read_campaign(FOLDER)))
+    assert "SYNTHETIC" in out and "failed:" in out and "made up" in out and "hbm_read_tbs" in out
+
+
+def test_the_standing_counts_every_problem_and_names_those_in_which_a_peer_is_ahead():
+    rows = records.read_rows(FOLDER / "records.csv")
+    ms = {row.m for row in rows if row.kernel == "warp-splitk" and row.mode == "chained"}
+    *table, verdict = standing.standing(rows)
+    total = sum(int(line.split()[1]) for line in table[1:])
+    assert {int(line.split()[0]) for line in table[1:]} == ms
+    assert verdict.startswith(f"{total} of {total} problems: no recorded peer has a lower median")
+    slowed = [
+        replace(row, median_us=9 * row.median_us, low_us=9 * row.low_us, high_us=9 * row.high_us)
+        if (row.kernel, row.n, row.k, row.m) == ("warp-splitk", 7168, 1536, 8) else row
+        for row in rows
+    ]  # fmt: skip
+    *_, verdict, behind = standing.standing(slowed)
+    assert verdict.startswith(f"{total - 1} of {total} ") and "M=8" in behind and behind.endswith("SLOWER")
