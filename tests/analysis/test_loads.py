@@ -45,6 +45,7 @@ def test_unknown_operand_is_named():
         ldmatrix_table("C", 0, 0, 0, 128)
 
 
+@settings(deadline=None)
 @given(st.sampled_from([64, 96, 128, 224, 448, 512, 1024]), st.booleans(), st.integers(0, 1))
 def test_the_wavefronts_of_a_load_of_x_are_the_bank_models(k_slice, padded, block):
     table = x_load_table(k_slice, padded, block)
