@@ -4,6 +4,7 @@ A group is a full product of some CTAs and some of their warps. An instruction w
 the module that the list in `Group` names.
 """
 
+from functools import partialmethod
 from typing import TYPE_CHECKING, Any
 
 from . import arithmetic as ops
@@ -67,7 +68,8 @@ class Group(Place):
     # What generated code calls, by the module that does it
 
     load_shared, store_shared = shared_memory.load, shared_memory.store
-    load_cluster, store_cluster, mapa = shared_memory.load_cluster, shared_memory.store_cluster, shared_memory.mapa
+    load_cluster = partialmethod(shared_memory.load, cluster=True)
+    store_cluster, mapa = partialmethod(shared_memory.store, cluster=True), shared_memory.mapa
     load_global, store_global = memory.load, memory.store
     store_multicast = memory.store_multicast
     ldmatrix, gather = shared_memory.ldmatrix, shared_memory.gather

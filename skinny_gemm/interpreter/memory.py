@@ -139,25 +139,24 @@ class GlobalMemory:
         if buffer is not None:
             view, base = buffer.cached_view(width)
             return view.take((addresses - np.uint64(base)) // np.uint64(width), mode="clip")
+        out: np.ndarray = np.empty(addresses.shape, DTYPES[width])
+        for lanes in self._by_buffer(addresses, width):
+            out[lanes] = self.load(addresses[lanes], width)
+        return out
+
+    def _by_buffer(self, addresses, width):
+        """Masks of those of the `addresses` that lie in one buffer. Raises `MemoryAccessError`, bare."""
         if self.fault(addresses, width) is not None:
             raise MemoryAccessError
-        out: np.ndarray = np.empty(addresses.shape, DTYPES[width])
         owner = addresses >> np.uint64(SPACING)
-        for i in np.unique(owner):
-            mask = owner == i
-            out[mask] = self.load(addresses[mask], width)
-        return out
+        return [owner == i for i in np.unique(owner)]
 
     def store(self, addresses: np.ndarray, data: np.ndarray, width: int) -> None:
         """Stores flat `data` at flat uint64 `addresses`. Raises `MemoryAccessError` or `ReadOnlyError`, bare."""
         buffer = self.find(addresses, width)
         if buffer is None:
-            if self.fault(addresses, width) is not None:
-                raise MemoryAccessError
-            owner = addresses >> np.uint64(SPACING)
-            for i in np.unique(owner):
-                mask = owner == i
-                self.store(addresses[mask], data[mask], width)
+            for lanes in self._by_buffer(addresses, width):
+                self.store(addresses[lanes], data[lanes], width)
             return
         if not buffer.writable:
             raise ReadOnlyError(buffer.name)

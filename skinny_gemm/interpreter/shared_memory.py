@@ -13,6 +13,7 @@ from .parser import SHARED_BASE
 from .place import DTYPES, Array, Mask, Place, active, converged, scatter
 
 SHIFT = {1: 0, 2: 1, 4: 2, 8: 3, 16: 4}  #: log2 of an access's bytes
+MATRIX_LANES = {"x1": 8, "x2": 16, "x4": 32}  #: lanes that give the row addresses of an `ldmatrix`
 
 
 # Addresses
@@ -87,58 +88,39 @@ def _cluster_fault(place: Place, index: int, addresses: Array, bad: Array, what:
 # Loads and stores
 
 
-def read(place: Place, index: int, addresses: Array, width: int) -> Array:
-    """What lies at `addresses` of each thread's own CTA; inactive lanes must hold an active lane's address."""
-    return place.machine.load_shared(place.rows[:, None, None], elements(place, index, addresses, width), width)
-
-
-def load(place: Place, index: int, addresses: Array, width: int, mask: Mask) -> Array:
-    """`ld.shared`: elements of `width` bytes."""
+def load(place: Place, index: int, addresses: Array, width: int, mask: Mask, cluster: bool = False) -> Array:
+    """`ld.shared` of `width` bytes per lane; with `cluster`, `ld.shared::cluster`."""
     lanes = active(mask, addresses)
     if lanes is None:
         return np.zeros((1, 1, 1), DTYPES[width])
-    words = read(place, index, lanes, width)
-    place.events.access(place, index, addresses, width, mask, False)
-    return words
-
-
-def store(place: Place, index: int, addresses: Array, words: Sequence[Array], mask: Mask) -> None:
-    """`st.shared` of one or several words per lane."""
-    place.machine.changed()
-    lanes = active(mask, addresses)
-    if lanes is None:
-        return
-    width, flat, data, rows = scatter(place, addresses, words, mask)
-    elements(place, index, lanes, width)
-    _check_barriers(place, index, place.rows[:, None, None], lanes, width, mask)
-    place.events.access(place, index, addresses, width, mask, True)
-    place.events.store(place, index, addresses, words, mask)
-    place.machine.store_shared(rows, flat >> SHIFT[width], width, data)
-
-
-def load_cluster(place: Place, index: int, addresses: Array, width: int, mask: Mask) -> Array:
-    """`ld.shared::cluster`."""
-    lanes = active(mask, addresses)
-    if lanes is None:
-        return np.zeros((1, 1, 1), DTYPES[width])
+    if not cluster:
+        at = elements(place, index, lanes, width)
+        place.events.access(place, index, addresses, width, mask, False)
+        return place.machine.load_shared(place.rows[:, None, None], at, width)
     rows, offsets = cluster_addresses(place, index, lanes, width, mask)
     place.events.access(place, index, offsets, width, mask, False, rows)
     return place.machine.load_shared(rows, offsets >> SHIFT[width], width)
 
 
-def store_cluster(place: Place, index: int, addresses: Array, words: Sequence[Array], mask: Mask) -> None:
-    """`st.shared::cluster`."""
+def store(
+    place: Place, index: int, addresses: Array, words: Sequence[Array], mask: Mask, cluster: bool = False
+) -> None:
+    """`st.shared` of one or several words per lane; with `cluster`, `st.shared::cluster`."""
     place.machine.changed()
     lanes = active(mask, addresses)
     if lanes is None:
         return
-    width, flat, data, _ = scatter(place, addresses, words, mask)
-    rows, offsets = cluster_addresses(place, index, lanes, width, mask)
-    _check_barriers(place, index, rows, offsets, width, mask)
-    place.events.access(place, index, offsets, width, mask, True, rows)
-    place.events.store(place, index, offsets, words, mask, rows)
-    rows = np.broadcast_to(rows, place.shape)[place.full(mask)]
-    place.machine.store_shared(rows, (flat & OFFSET) >> SHIFT[width], width, data)
+    width, flat, data, rows = scatter(place, addresses, words, mask)
+    targets = None
+    if cluster:
+        targets, lanes = cluster_addresses(place, index, lanes, width, mask)
+        addresses, flat, rows = lanes, flat & OFFSET, np.broadcast_to(targets, place.shape)[place.full(mask)]
+    else:
+        elements(place, index, lanes, width)
+    _check_barriers(place, index, place.rows[:, None, None] if targets is None else targets, lanes, width, mask)
+    place.events.access(place, index, addresses, width, mask, True, targets)
+    place.events.store(place, index, addresses, words, mask, targets)
+    place.machine.store_shared(rows, flat >> SHIFT[width], width, data)
 
 
 def mapa(place: Place, addresses: Array, rank: Array) -> Array:
@@ -156,7 +138,7 @@ def ldmatrix(place: Place, index: int, addresses: Array, count: int, transposed:
     lanes = active(used, addresses)
     if lanes is None:
         return (ops.ZERO,) * count
-    raw = read(place, index, lanes, 16)
+    raw = place.machine.load_shared(place.rows[:, None, None], elements(place, index, lanes, 16), 16)
     place.events.access(place, index, addresses, 16, used, False)
     out = []
     for matrix in range(count):
@@ -185,7 +167,7 @@ def gather(place: Place, indices: Sequence[int], addresses: Sequence[Array], ord
             elements(place, index, a, 16)
         raise
     for index, a in zip(indices, addresses, strict=True):
-        used = 8 * int(place.machine.code[index].op[4][1:])
+        used = MATRIX_LANES[place.machine.code[index].op[4]]
         place.events.access(place, index, a[:, :, :used], 16, None, False)
     raw = place.machine.load_shared(place.rows[:, None, None, None], at[:, :, order], 16)
     out = place.machine.scratch(slot, (*raw.shape[:3], raw.shape[3] * 8))

@@ -245,7 +245,7 @@ class Clocks(Observer):
 
     def completed(self, barrier: MBarrier | NamedBarrier, rows: Rows, opened: Array) -> None:
         """Phases are over: what has been joined is handed out, and transfers to there are done."""
-        ctas = self.cta_number[np.arange(self.machine.rows)[rows][opened]]
+        ctas = self.cta_number[rows][opened]
         ctas = ctas[ctas >= 0]
         if not ctas.size:
             return
@@ -288,9 +288,9 @@ def pick(array: Array, positions: Array, i: int) -> Array:
     return array[positions if array.shape[0] > 1 else slice(0, 1), i if array.shape[1] > 1 else 0]
 
 
-def active_lanes(positions: Array, i: int, mask: Mask) -> Array:
+def active_lanes(positions: Array, i: int, mask: Mask) -> Array | np.uint32:
     """Bits of the active lanes of warp number `i` of a place, per watched CTA (or one number for all)."""
     if mask is None:
-        return np.array(ALL_LANES)
+        return ALL_LANES
     lanes = pick(mask, positions, i)
     return (np.broadcast_to(lanes, (len(lanes), WARP)) * LANE_BITS).sum(axis=-1, dtype=np.uint32)

@@ -73,12 +73,12 @@ class Races(Clocks):
                 i, positions, own, index, addresses, width, mask, write, rows
             )
             time = self.clock[warps, column]
-            if far.any():
+            if far is not None:
                 self._remember_remote(index, cells[far], warps[far], lanes[far], write)
             if write:
                 self._wrote(cells, column, time, index, lanes)
                 continue
-            if far.any():
+            if far is not None:
                 cells, lanes, time, warps, column = (a[~far] for a in (cells, lanes, time, warps, column))
             met = self.read_time[cells, warp] <= self.common[warps, column]
             self.read_lanes[cells[met], warp] = 0
@@ -90,8 +90,8 @@ class Races(Clocks):
         """Checks without remembering; returns per cell (cell, warp, lanes, column, whether of another CTA)."""
         cells, warps, lanes = self._cells_of(i, positions, warps, addresses, width, mask, rows)
         column = self.column[warps]
-        far = cells // self.cells != warps // self.warps if rows is not None else np.zeros(len(cells), bool)
-        if far.any():
+        far = None if rows is None else cells // self.cells != warps // self.warps
+        if far is not None:
             self._check_started(index, cells[far] // self.cells, warps[far], write)
         self._check(index, cells, warps, self.clock, write, column)
         self._check_lanes(index, cells, warps, column, lanes, write)
@@ -136,10 +136,11 @@ class Races(Clocks):
             self._wrote(cells, column, self.clock[warps, column], index, lanes)
 
     def copies_landed(self, place: Place, copies: Sequence[Copy]) -> None:
-        for copy in copies if self.watched_ctas(place)[0].size else ():
+        every_warp = list(self.by_warp(place))
+        for copy in copies if every_warp else ():
             at, clocks, ticks = self.issued[copy.origin or copy]
             clocks = self.widened(clocks)
-            for i, positions, warps in self.by_warp(place):
+            for i, positions, warps in every_warp:
                 cells, warps, lanes = self._cells_of(i, positions, warps, copy.dst, copy.size, copy.mask)
                 column = self.own + self.column[warps]
                 self._check(copy.index, cells, at[warps], clocks, True, column)
