@@ -9,6 +9,7 @@ import gzip
 import json
 import math
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,26 @@ def test_resume_continues_where_it_stopped(tmp_path):
     again = CampaignWriter(folder, campaign(), resume=True)
     assert again.done == {POINT, other, failed}
     assert list(records.samples("c1", tmp_path)) == [POINT, other]
+
+
+@pytest.mark.parametrize("name", ["2026-11-30-h200-6ddc50f-front", "2026-11-30-h200-6ddc50f-repeat-b"])
+def test_a_recorded_campaign_is_written_again_byte_for_byte(tmp_path, name):
+    """Read and saved by a resume, with bounds and exposed rows in it."""
+    recorded, folder = records.campaign_folder(name), tmp_path / name
+    shutil.copytree(recorded, folder)
+    described = (recorded / "campaign.json").read_text()
+    interrupted = described.replace('"complete": true', '"complete": false')
+    (folder / "campaign.json").write_text(interrupted)
+    CampaignWriter(folder, records.load_campaign(folder), resume=True).save()
+    assert (folder / "campaign.json").read_text() == interrupted
+    assert (folder / "records.csv").read_bytes() == (recorded / "records.csv").read_bytes()
+    before, after = (gzip.decompress((path / "samples.csv.gz").read_bytes()) for path in (recorded, folder))
+    assert before == after
+    raw = records.samples(name)
+    for row in records.read_rows(recorded / "records.csv")[::20]:
+        exposed = isinstance(raw[row.point], ExposedSamples)
+        assert len(raw[row.point]) == row.samples and exposed == (row.mode == "exposed")
+        assert records.interval_of(raw[row.point]).median == pytest.approx(row.median_us, abs=2e-3)
 
 
 def test_resume_refuses_other_hardware_or_code_and_complete_campaigns(tmp_path):
