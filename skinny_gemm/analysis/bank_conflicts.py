@@ -33,7 +33,7 @@ def modelled(tactic: Tactic, problem: GemmProblem) -> pd.DataFrame:
 
 
 def observed(accesses: pd.DataFrame, regions: Sequence[tuple[str, int, int]]) -> pd.DataFrame:
-    """The same from `accesses`, a table of `interpreter.trace.shared_accesses`; `regions` as in a footprint."""
+    """The same from `accesses`, a table of `interpreter.shared_accesses`; `regions` as in a footprint."""
     first = np.array([addresses.min() for addresses in accesses.addresses])
     names = np.full(len(accesses), "", dtype=object)
     for name, offset, size in regions:

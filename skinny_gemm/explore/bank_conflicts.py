@@ -5,7 +5,7 @@ import pandas as pd
 from ..analysis.bank_conflicts import modelled, observed
 from ..figures.bank_conflicts import conflict_bars
 from ..figures.export import provenance
-from ..interpreter.trace import shared_accesses
+from ..interpreter import shared_accesses
 from ..problem import GemmProblem
 from ..tactics import Tactic
 from .base import Shown

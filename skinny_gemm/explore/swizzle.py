@@ -5,8 +5,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ..analysis.loads import ADDRESSES, ldmatrix_table
-from ..figures import layout as figures
 from ..figures.export import provenance
+from ..figures.layout import ldmatrix_view
 from ..layouts import swizzle
 from ..layouts import warp_splitk as layout
 from ..tactics import WarpSplitKTactic
@@ -64,4 +64,4 @@ class SwizzleExplorer(ViewExplorer):
 
     def _figure(self) -> Figure:
         rows = TILE_ROWS[self.operand.value]
-        return figures.ldmatrix_view(self.table(), self.k_tile.value, rows, self.lane.value, self._bank())
+        return ldmatrix_view(self.table(), self.k_tile.value, rows, self.lane.value, self._bank())

@@ -15,7 +15,7 @@ from .. import device as devices
 from .. import records
 from ..analysis.performance import measured, recorded, used
 from ..artifact import Resources
-from ..bench.task import Task
+from ..bench.task import Measurement, Task
 from ..figures import views
 from ..problem import GemmProblem
 from ..records import best as tables
@@ -191,8 +191,8 @@ def _binary(tactic: Tactic, problem: GemmProblem, gpu: devices.Device) -> tuple:
     return tactic, *tactic.specialisation(problem).items(), gpu.arch
 
 
-def _row(gpu: devices.Device, point: records.Point, measurement: Any) -> records.Record:
-    """One live measurement (`bench.task.Measurement`) as a record of no campaign, its times not rounded."""
+def _row(gpu: devices.Device, point: records.Point, measurement: Measurement) -> records.Record:
+    """One live measurement as a record of no campaign, its times not rounded."""
     interval = records.interval_of(measurement.samples_us)
     return records.Record(
         campaign="live",

@@ -69,7 +69,7 @@ class WeightStationaryExplorer(ViewExplorer):
         self.source.value = source_of(*drawn)
 
     def table(self) -> pd.DataFrame:
-        """Where the weights wait (`stationary.placement_table`) for what the controls say."""
+        """Where the weights wait (`placement_table`) for what the controls say."""
         t = self.tactic
         return readings.placement_table(t.rt, t.kq, t.ks, t.blocks(self.problem), t.staged)
 
@@ -122,7 +122,7 @@ class ExposureExplorer(TracedExplorer):
         self._table, self._ptx = run.table, run.compiled.ptx
 
     def steps(self) -> pd.DataFrame:
-        """The chosen warp's instructions (`stationary.warp_steps`)."""
+        """The chosen warp's instructions (`warp_steps`)."""
         of_warp = self._table[(self._table.cta == 0) & (self._table.warp == self.warp.value)]
         return readings.warp_steps(of_warp, self._ptx, self.tactic.smem_regions(self.problem))
 

@@ -2,6 +2,9 @@
 
     text -> parser -> flow (blocks, post-dominators, liveness) -> codegen (+ fuse) -> machine (groups of warps)
 
+What generated code calls on a group lies in `shared_memory`, `memory` (global), `cp_async`, `complete_tx` and
+`arrivals`; `waits` holds what blocks. Poison, races, dependent launches and traces are `observers` of events.
+
 It is not a performance model: it executes what the kernels of this package use and rejects the rest by name, with the
 PTX line. That is integer, bit and FP32 arithmetic, BF16 conversion, `mma.sync.m16n8k16` and
 `ldmatrix`, shuffles, votes and reductions, `cp.async`, `cp.async.bulk`, `st.async`, mbarriers with arrivals and bytes,
@@ -36,12 +39,11 @@ from .errors import (
     UnsupportedInstruction,
 )
 from .launch import Multicast, Result, run
+from .observers.trace import Trace, shared_accesses
 from .schedules import Adversarial, InOrder, adversarial, in_order
-from .trace import Trace, bytes_by_space, dsmem_traffic, global_accesses, shared_accesses, timeline
 
 __all__ = [
     "Adversarial", "BarrierError", "ClusterError", "DeadlockError", "DependencyError", "DivergenceError", "InOrder",
     "InterpreterError", "MemoryAccessError", "Multicast", "PoisonError", "PtxSyntaxError", "RaceError", "ReadOnlyError",
-    "Result", "Trace", "UnsupportedInstruction", "adversarial", "bytes_by_space", "dsmem_traffic", "global_accesses",
-    "in_order", "run", "shared_accesses", "timeline",
+    "Result", "Trace", "UnsupportedInstruction", "adversarial", "in_order", "run", "shared_accesses",
 ]  # fmt: skip

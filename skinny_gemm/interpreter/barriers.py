@@ -2,10 +2,14 @@
 
 import numpy as np
 
+from ..layouts import WARP
 from .errors import BarrierError
 from .parser import SHARED_BASE
 
 TX_LIMIT = (1 << 20) - 1  #: largest magnitude of an mbarrier's transaction count
+Rows = np.ndarray | slice  #: of the chunk's CTAs
+Count = np.ndarray | int  #: one number for all rows, or one for each
+State = tuple[int, np.ndarray, np.ndarray, np.ndarray]
 
 
 class MBarrier:
@@ -18,35 +22,41 @@ class MBarrier:
         self.bytes = np.zeros(rows, np.int64)
         self.phase = np.zeros(rows, np.int64)
 
-    def init(self, rows, count):
+    def init(self, rows: Rows, count: int) -> None:
+        """Expects `count` arrivals in every phase, the first of which begins."""
         self.expected[rows] = self.pending[rows] = count
         self.bytes[rows] = self.phase[rows] = 0
 
-    def arrive(self, rows, count):
-        """`count` arrivals (an int, or an array per row); completes as many phases as they fill."""
+    def arrive(self, rows: Rows, count: Count) -> np.ndarray:
+        """`count` arrivals (an int, or an array per row); completes as many phases as they fill.
+
+        Like `expect` and `transfer`, returns in which of `rows` a phase is complete.
+        """
         left = np.broadcast_to(count, self.pending[rows].shape).copy()
+        opened = np.zeros(left.shape, bool)
         while True:
             pending = self.pending[rows]
             step = np.minimum(left, pending)
             self.pending[rows] = pending - step
             left -= step
-            self.complete(rows)
+            opened |= self.complete(rows)
             if not left.any():
-                return
+                return opened
             if not (self.pending[rows][left > 0] > 0).all():
                 raise BarrierError("more arrivals than the barrier expects in this phase")
 
-    def expect(self, rows, count):
+    def expect(self, rows: Rows, count: Count) -> np.ndarray:
         """`count` more bytes (an int, or an array per row) must come before the phase completes."""
         self.bytes[rows] += count
-        self.complete(rows)
+        return self.complete(rows)
 
-    def transfer(self, rows, count):
+    def transfer(self, rows: Rows, count: Count) -> np.ndarray:
         """`count` bytes have come; before the last arrival that may be more than are expected so far."""
         self.bytes[rows] -= count
-        self.complete(rows)
+        return self.complete(rows)
 
-    def complete(self, rows):
+    def complete(self, rows: Rows) -> np.ndarray:
+        """Begins the next phase where nothing is pending; returns in which of `rows` that is."""
         pending, left = self.pending[rows], self.bytes[rows]
         if left.any():
             if (np.abs(left) > TX_LIMIT).any():
@@ -57,12 +67,13 @@ class MBarrier:
         if done.any():
             self.phase[rows] += done
             self.pending[rows] = np.where(done, self.expected[rows], pending)
+        return done
 
-    def state(self, rows):
+    def state(self, rows: Rows) -> State:
         """(address in shared memory, phases, pending arrivals, pending bytes) for the trace."""
         return self.address - SHARED_BASE, self.phase[rows], self.pending[rows], self.bytes[rows]
 
-    def waiting(self, row: int, parity) -> str:
+    def waiting(self, row: int, parity: int | None) -> str:
         """What a wait in CTA `row` is for, and what is missing."""
         text = (
             f"the mbarrier at shared address {self.address - SHARED_BASE} for the phase of parity {parity}: "
@@ -80,8 +91,8 @@ class NamedBarrier:
         self.count = np.zeros(rows, np.int64)
         self.opened = np.zeros(rows, np.int64)
 
-    def arrive(self, rows, threads: int, count: int):
-        """`threads` of the `count` expected arrive in every one of `rows`."""
+    def arrive(self, rows: Rows, threads: int, count: int) -> np.ndarray:
+        """`threads` of the `count` expected arrive in every one of `rows`; returns in which that opens it."""
         arrived = self.arrived[rows] + threads
         waiting = self.arrived[rows] > 0
         if (waiting & (self.count[rows] != count)).any():
@@ -92,12 +103,15 @@ class NamedBarrier:
         self.count[rows] = count
         self.arrived[rows] = np.where(done, 0, arrived)
         self.opened[rows] += done
+        return done
 
-    def state(self, rows):
+    def state(self, rows: Rows) -> State:
+        """As for an mbarrier, with its number for the address and threads for arrivals."""
         missing = np.where(self.arrived[rows] > 0, self.count[rows] - self.arrived[rows], 0)
         return self.number, self.opened[rows], missing, np.zeros_like(missing)
 
-    def waiting(self, row: int, parity) -> str:
+    def waiting(self, row: int, parity: int | None) -> str:
+        """As for an mbarrier."""
         count, missing = self.count[row], self.count[row] - self.arrived[row]
         return f"named barrier {self.number}, where {missing} of {count} threads are missing"
 
@@ -108,25 +122,25 @@ class ClusterBarrier:
     `cluster` gives the cluster of every row; the arrays of a cluster's state have an entry per cluster.
     """
 
-    def __init__(self, cluster, warps: int):
+    def __init__(self, cluster: np.ndarray, warps: int):
         self.cluster = cluster
         clusters = int(cluster.max()) + 1
-        self.threads = 32 * warps * np.bincount(cluster, minlength=clusters)
+        self.threads = WARP * warps * np.bincount(cluster, minlength=clusters)
         self.arrived = np.zeros(clusters, np.int64)  # in this phase, those that have exited included
         self.exited = np.zeros(clusters, np.int64)
         self.opened = np.zeros(clusters, np.int64)
-        self.arrivals = np.zeros((len(cluster), warps, 32), np.int32)
-        self.waits = np.zeros((len(cluster), warps, 32), np.int32)
+        self.arrivals = np.zeros((len(cluster), warps, WARP), np.int32)
+        self.waits = np.zeros((len(cluster), warps, WARP), np.int32)
 
-    def arrive(self, rows, warps, lanes):
+    def arrive(self, rows: np.ndarray, warps: np.ndarray, lanes: np.ndarray) -> np.ndarray:
         """The threads `lanes` (rows, warps, 32) arrive; returns the clusters whose phase that completes."""
         at = np.ix_(rows, warps)
         if (lanes & (self.arrivals[at] > self.waits[at])).any():
             raise BarrierError("A thread arrives twice at the cluster barrier without a wait in between")
         self.arrivals[at] += lanes
-        return self.count(rows, lanes)
+        return self._count(rows, lanes)
 
-    def wait(self, rows, warps):
+    def wait(self, rows: np.ndarray, warps: np.ndarray) -> np.ndarray:
         """Per row, whether all its threads in `warps`, each of which has arrived, may go on."""
         at = np.ix_(rows, warps)
         arrivals = self.arrivals[at]
@@ -134,27 +148,30 @@ class ClusterBarrier:
             raise BarrierError("A thread waits at the cluster barrier without having arrived")
         return arrivals.max(axis=(1, 2)) <= self.opened[self.cluster[rows]]
 
-    def passed(self, rows, warps):
+    def passed(self, rows: np.ndarray, warps: np.ndarray) -> None:
+        """All threads of some warps go on."""
         self.waits[np.ix_(rows, warps)] += 1
 
-    def exit(self, rows, warps):
-        """All threads of some warps are gone: they count as arrived in every phase from now on."""
+    def exit(self, rows: np.ndarray, warps: np.ndarray) -> np.ndarray:
+        """All threads of some warps are gone: they count as arrived in every phase from now on; returns as `arrive`."""
         arrivals = self.arrivals[np.ix_(rows, warps)]
-        np.add.at(self.exited, self.cluster[rows], 32 * len(warps))
-        return self.count(rows, arrivals <= self.opened[self.cluster[rows]][:, None, None])
+        np.add.at(self.exited, self.cluster[rows], WARP * len(warps))
+        return self._count(rows, arrivals <= self.opened[self.cluster[rows]][:, None, None])
 
-    def count(self, rows, lanes):
+    def _count(self, rows, lanes):
         np.add.at(self.arrived, self.cluster[rows], lanes.sum(axis=(1, 2)))
         done = (self.arrived == self.threads) & (self.exited < self.threads)
         self.opened += done
         self.arrived = np.where(done, self.exited, self.arrived)
         return done
 
-    def state(self, rows):
+    def state(self, rows: np.ndarray) -> State:
+        """As for an mbarrier, with -1 for the address and threads for arrivals."""
         c = self.cluster[rows]
         return -1, self.opened[c], self.threads[c] - self.arrived[c], np.zeros(len(c), np.int64)
 
-    def waiting(self, row: int, parity) -> str:
+    def waiting(self, row: int, parity: int | None) -> str:
+        """As for an mbarrier."""
         c = self.cluster[row]
         return (
             f"the cluster barrier: {self.opened[c]} phases are complete, {self.threads[c] - self.arrived[c]} of "

@@ -12,13 +12,17 @@ NEGATIVE, FAR = 254, 253  #: what an address holds as the rank of a CTA below 0,
 LARGEST = 16  #: CTAs of a cluster, non-portable sizes included
 
 
+def linear(ctas: np.ndarray, grid: tuple[int, int, int]) -> np.ndarray:
+    """The numbers of CTAs with coordinates (..., 3) in the grid, x fastest."""
+    return ctas @ np.array([1, grid[0], grid[0] * grid[1]])
+
+
 class Clusters:
     """`ctas` (n, 3) are the chunk's CTAs; of each, `fills` neighbouring rows are twins."""
 
-    def __init__(self, ctas, size: int, grid, fills: int, warps: int):
+    def __init__(self, ctas: np.ndarray, size: int, grid: tuple[int, int, int], fills: int, warps: int):
         self.size = size
-        key = ctas[:, 0] // size + grid[0] // size * (ctas[:, 1] + grid[1] * ctas[:, 2])
-        number = np.unique(key, return_inverse=True)[1].reshape(-1)
+        number = np.unique(linear(ctas, grid) // size, return_inverse=True)[1].reshape(-1)
         rank = ctas[:, 0] % size
         table = np.empty((number.max() + 1, size), np.int64)
         table[number, rank] = np.arange(len(ctas))
@@ -29,9 +33,9 @@ class Clusters:
         self.started = np.zeros(len(twin), bool)
         self.alive = np.full(len(twin), warps)  #: warps of each row that have not exited
 
-    def mapa(self, rows, addresses, rank):
+    def mapa(self, rows: np.ndarray, addresses: np.ndarray, rank: np.ndarray) -> np.ndarray:
         """The shared::cluster addresses of what `addresses` are in the CTAs `rank`."""
         offset = addresses & np.uint32(OFFSET)
         rank = np.where(rank > FAR, np.where(rank >> np.uint32(31), np.uint32(NEGATIVE), np.uint32(FAR)), rank)
-        there = (rank + np.uint32(1)) << np.uint32(RANK_SHIFT) | offset
-        return np.where(rank == self.rank[rows][:, None, None], offset, there)
+        far = (rank + np.uint32(1)) << np.uint32(RANK_SHIFT) | offset
+        return np.where(rank == self.rank[rows][:, None, None], offset, far)

@@ -13,6 +13,13 @@ class UnsupportedInstruction(InterpreterError):
     """The PTX holds an instruction that the interpreter does not execute."""
 
 
+def unsupported(ins) -> UnsupportedInstruction:
+    """The error for an instruction that is no form that the interpreter executes."""
+    return UnsupportedInstruction(
+        f"PTX line {ins.line}: the interpreter does not execute {ins.opcode!r} (in {ins.text!r})."
+    )
+
+
 class MemoryAccessError(InterpreterError):
     """An access is out of bounds or misaligned, or a shared-memory address is no barrier."""
 

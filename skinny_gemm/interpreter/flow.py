@@ -5,8 +5,10 @@ it and come back. Block numbers count in program order; `EXIT` stands for the en
 """
 
 from dataclasses import dataclass, field
+from itertools import chain
 
-from .parser import Address, Instruction, Kernel, Reg, Target, Vector
+from . import isa
+from .parser import Instruction, Kernel, Target, registers
 
 EXIT = -1
 
@@ -34,60 +36,12 @@ class Block:
         return [s for s in (self.taken, self.next) if s is not None]
 
 
-def blocking(op: tuple[str, ...]) -> bool:
-    """Whether an opcode can make its warp wait for other warps."""
-    match op[0]:
-        case "bar" | "barrier":
-            return op[1] != "warp" and "arrive" not in op
-        case "mbarrier":
-            return op[1] in ("try_wait", "test_wait")
-    return False
-
-
-def is_jump(op: tuple[str, ...]) -> bool:
-    return op[0] in ("bra", "ret", "exit")
-
-
-def registers(operand) -> list[str]:
-    """Names of the registers an operand mentions."""
-    kind = type(operand)
-    if kind is Reg:
-        return [operand.name] if operand.name != "_" else []
-    if kind is Address:
-        return [operand.base.name] if type(operand.base) is Reg else []
-    if kind is Vector:
-        return [name for item in operand.items for name in registers(item)]
-    return []
-
-
-#: Opcodes whose first operand is read, not written.
-NO_RESULT = {
-    "st", "cp", "red", "multimem", "bar", "barrier", "fence", "membar", "griddepcontrol", "bra", "ret", "exit",
-    "prefetch", "nanosleep", "setmaxnreg", "trap", "discard", "applypriority",
-}  # fmt: skip
-NO_RESULT_MBARRIER = {"init", "inval", "expect_tx", "complete_tx"}
-
-
-def results(ins: Instruction) -> list[str]:
-    """Registers that an instruction writes."""
-    if ins.op[0] in NO_RESULT or (ins.op[0] == "mbarrier" and ins.op[1] in NO_RESULT_MBARRIER) or not ins.operands:
-        return []
-    first = ins.operands[0]
-    return registers(first) if isinstance(first, Reg | Vector) else []
-
-
-def sources(ins: Instruction, writes: bool) -> list[str]:
-    """Registers that an instruction reads, its guard among them; `writes` says whether it has results."""
-    start = 1 if writes or (ins.operands and ins.operands[0] == Reg("_")) else 0
-    names = [name for operand in ins.operands[start:] for name in registers(operand)]
-    return [*names, ins.guard[0].name] if ins.guard else names
-
-
 @dataclass
 class Flow:
     """A kernel's blocks; `number` gives each register its index, `entry_live` are those read before any write."""
 
     kernel: Kernel
+    rows: list[isa.Row]  #: per instruction
     blocks: list[Block]
     reads: list[list[str]]  #: per instruction, the registers it reads
     writes: list[list[str]]
@@ -96,28 +50,35 @@ class Flow:
 
 
 def analyse(kernel: Kernel) -> Flow:
-    """The control-flow graph of `kernel`."""
+    """The control-flow graph of `kernel`. Raises `UnsupportedInstruction` where an instruction fits no row."""
     code = kernel.instructions
-    blocks = _blocks(code)
-    writes = [results(ins) for ins in code]
-    reads = [sources(ins, bool(written)) for ins, written in zip(code, writes, strict=True)]
-    number = {}
-    for i in range(len(code)):
-        for name in writes[i] + reads[i]:
-            number.setdefault(name, len(number))
+    rows = [isa.checked(ins, kernel.widths) for ins in code]
+    reads, writes = [], []
+    for ins, row in zip(code, rows, strict=True):
+        names = [registers(operand) for operand in ins.operands]
+        writes.append(names.pop(0) if row.result else [])
+        reads.append([name for group in names for name in group])
+        if ins.guard:
+            reads[-1].append(ins.guard[0].name)
+    blocks = _blocks(code, rows)
+    number: dict[str, int] = {}
+    for name in chain.from_iterable(chain.from_iterable(zip(writes, reads, strict=True))):
+        if name not in number:
+            number[name] = len(number)
     _liveness(code, blocks, reads, writes, number)
     _post_dominators(code, blocks)
     live = blocks[0].live_in if blocks else 0
-    return Flow(kernel, blocks, reads, writes, number, [name for name, n in number.items() if live >> n & 1])
+    return Flow(kernel, rows, blocks, reads, writes, number, [name for name, n in number.items() if live >> n & 1])
 
 
-def _blocks(code) -> list[Block]:
+def _blocks(code, rows) -> list[Block]:
     leaders = {0}
     for ins in code:
-        if is_jump(ins.op):
+        row = rows[ins.index]
+        if row.jump:
             leaders.add(ins.index + 1)
             leaders.update(o.index for o in ins.operands if isinstance(o, Target))
-        elif blocking(ins.op):
+        elif row.blocks:
             leaders.update((ins.index, ins.index + 1))
     starts = sorted(s for s in leaders if s < len(code))
     at = {start: i for i, start in enumerate(starts)} | {len(code): EXIT}
@@ -125,10 +86,11 @@ def _blocks(code) -> list[Block]:
     for i, start in enumerate(starts):
         stop = starts[i + 1] if i + 1 < len(starts) else len(code)
         last = code[stop - 1]
-        block = Block(i, start, stop, waits=blocking(last.op))
-        if is_jump(last.op):
+        row = rows[last.index]
+        block = Block(i, start, stop, waits=row.blocks)
+        if row.jump:
             block.branch = last
-            block.taken = at[last.operands[0].index] if last.op[0] == "bra" else EXIT
+            block.taken = at[last.operands[0].index] if last.operands else EXIT
         if block.branch is None or last.guard:
             block.next = at[stop]
         blocks.append(block)
@@ -142,16 +104,15 @@ def _blocks(code) -> list[Block]:
 
 def _liveness(code, blocks, reads, writes, number):
     uses, defs = [], []
+    bit_of = {name: 1 << n for name, n in number.items()}
     for block in blocks:
         use = define = 0
         for i in range(block.start, block.stop):
-            for name in reads[i]:
-                use |= (1 << number[name]) & ~define
+            # Under a guard the other lanes keep the old value.
+            for name in reads[i] + writes[i] if code[i].guard else reads[i]:
+                use |= bit_of[name] & ~define
             for name in writes[i]:
-                bit = 1 << number[name]
-                if code[i].guard:  # the other lanes keep the old value
-                    use |= bit & ~define
-                define |= bit
+                define |= bit_of[name]
         uses.append(use)
         defs.append(define)
     changed = True
@@ -167,47 +128,22 @@ def _liveness(code, blocks, reads, writes, number):
 
 
 def _post_dominators(code, blocks):
-    # Cooper, Harvey and Kennedy's iteration, on the reversed graph.
-    order, seen = [], set()
-    predecessors = {EXIT: []} | {b.number: [] for b in blocks}
-    for block in blocks:
-        for s in block.successors:
-            predecessors[s].append(block.number)
-    stack = [(EXIT, iter(predecessors[EXIT]))]
-    seen.add(EXIT)
-    while stack:
-        node, rest = stack[-1]
-        for p in rest:
-            if p not in seen:
-                seen.add(p)
-                stack.append((p, iter(predecessors[p])))
-                break
-        else:
-            order.append(node)
-            stack.pop()
-    rank = {node: i for i, node in enumerate(order)}
-    join = {EXIT: EXIT}
-
-    def meet(a, b):
-        while a != b:
-            while rank[a] < rank[b]:
-                a = join[a]
-            while rank[b] < rank[a]:
-                b = join[b]
-        return a
-
-    changed = True
+    # The post-dominators of a block, a bit each: itself and what post-dominates all its successors. They form a chain,
+    # so that those of the next one, the immediate post-dominator, are all but the block itself.
+    exit_bit, everything = 1 << len(blocks), (2 << len(blocks)) - 1
+    above, changed = [everything] * len(blocks) + [exit_bit], True  # the last is EXIT
     while changed:
         changed = False
-        for node in reversed(order[:-1]):
-            new = None
-            for s in blocks[node].successors:
-                if s in join:
-                    new = s if new is None else meet(new, s)
-            if join.get(node) != new:
-                join[node], changed = new, True
+        for block in reversed(blocks):
+            common = everything
+            for successor in block.successors:
+                common &= above[successor]
+            common |= 1 << block.number
+            changed |= common != above[block.number]
+            above[block.number] = common
+    immediate = {bits: number for number, bits in enumerate(above[:-1]) if bits != everything}
     for block in blocks:
-        block.join = join.get(block.number, EXIT)
+        block.join = immediate.get(above[block.number] & ~(1 << block.number), EXIT)
         if block.taken is not None and block.next is not None:
             region, todo = set(), [block.taken, block.next]
             while todo:
@@ -219,7 +155,5 @@ def _post_dominators(code, blocks):
             block.region_waits = any(blocks[n].waits for n in region)
             loops = any(s in region and s <= n for n in region for s in blocks[n].successors)
             block.region_polls = loops and any(
-                ins.op[0] == "ld" and not {"volatile", "relaxed", "acquire"}.isdisjoint(ins.op)
-                for n in region
-                for ins in code[blocks[n].start : blocks[n].stop]
+                isa.polls(ins) for n in region for ins in code[blocks[n].start : blocks[n].stop]
             )

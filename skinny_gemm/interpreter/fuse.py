@@ -4,95 +4,75 @@ The fragments never take the shape of registers: the run's `ldmatrix` addresses 
 matrices. A run ends where an accumulator is read, shared memory changes, or the block ends.
 """
 
+from collections import defaultdict
+from collections.abc import Callable
+from itertools import accumulate
+
 import numpy as np
 
-from .flow import Block, Flow, registers
-from .parser import Instruction
-
-#: Opcodes that leave shared memory alone; any other closes the open runs.
-HARMLESS = {
-    "add", "sub", "mul", "mad", "fma", "div", "rem", "min", "max", "and", "or", "xor", "not", "neg", "abs", "shl",
-    "shr", "setp", "selp", "mov", "cvt", "cvta", "popc", "shfl", "vote", "elect", "ldmatrix", "mma", "ld", "bra",
-    "createpolicy", "fence", "griddepcontrol",
-}  # fmt: skip
-
-
-def changes_shared(ins: Instruction) -> bool:
-    """Whether shared memory may differ after `ins`."""
-    return ins.op[0] not in HARMLESS
+from . import isa
+from .flow import Block, Flow
+from .parser import Instruction, registers
 
 
 class Run:
     """A chain of mma on one accumulator: `steps` are (A pieces, B pieces), a piece is (ldmatrix index, matrix)."""
 
-    def __init__(self, start: list[str], registers: list[str]):
+    def __init__(self, start: list[str], kept: list[str]):
         self.start = start  # expressions of the four accumulator registers it begins with
-        self.kept = set(registers)  # these may not change while the run is open
-        self.steps, self.results = [], []
+        self.kept = set(kept)  # registers that may not change while the run is open
+        self.steps: list[tuple] = []
+        self.results: list[str] = []
 
 
 class MmaFusion:
     """The open runs of one block while its code is generated; `intern` names a constant array."""
 
-    def __init__(self, flow: Flow, block: Block, intern):
+    def __init__(self, flow: Flow, block: Block, intern: Callable[[np.ndarray], str]):
         self.live_out, self.number, self.intern = block.live_out, flow.number, intern
         self.sources, self.results = flow.reads, flow.writes
-        code = flow.kernel.instructions[block.start : block.stop]
-        live_out, number = self.live_out, self.number
         self.runs: list[Run] = []
-        self.pieces = {}  # register -> (ldmatrix index, matrix) it holds now
-        self.tiles = {}  # what has been gathered already -> variable
+        self.pieces: dict[str, tuple] = {}  # register -> (ldmatrix index, matrix) it holds now
+        self.tiles: dict[tuple, str] = {}  # what has been gathered already -> variable
         self.counter = 0
-        self.fused = set()
-        self.active = any(ins.op[0] == "mma" for ins in code)
-        if not self.active:
-            return
-        self.reads, self.writes = {}, {}
+        self.reads: dict[str, list[int]] = defaultdict(list)  # register -> indices of instructions
+        self.writes: dict[str, list[int]] = defaultdict(list)
+        code = flow.kernel.instructions[block.start : block.stop]
+        mma = [ins for ins in code if ins.op[0] == "mma"]
+        self.fused = self._fusable(code, mma) if mma else set()
+
+    def _fusable(self, code, mma) -> set[int]:
+        """The `ldmatrix` whose registers nothing reads but mma that take all six fragments from such `ldmatrix`, with
+        shared memory the same at both."""
+        segment = dict(zip((ins.index for ins in code), accumulate(map(isa.changes_shared, code)), strict=True))
         for ins in code:
             for name in self.sources[ins.index]:
-                self.reads.setdefault(name, []).append(ins.index)
+                self.reads[name].append(ins.index)
             for name in self.results[ins.index]:
-                self.writes.setdefault(name, []).append(ins.index)
-        mma_operands = {}
+                self.writes[name].append(ins.index)
+        fragments = {ins.index: [name for operand in ins.operands[1:3] for name in registers(operand)] for ins in mma}
+        guarded = {ins.index for ins in mma if ins.guard}
+        owner: dict[str, int] = {}  # register -> the ldmatrix that loads it
         for ins in code:
-            if ins.op[0] == "mma":
-                for operand in ins.operands[1:3]:
-                    for name in registers(operand):
-                        mma_operands.setdefault(name, set()).add(ins.index)
-        segment, number_of = {}, 0  # shared memory does not change within a segment
-        for ins in code:
-            number_of += changes_shared(ins)
-            segment[ins.index] = number_of
-        for ins in code:
-            if ins.op[0] == "ldmatrix" and "trans" not in ins.op and not ins.guard:
-                names = self.results[ins.index]
-                only_mma = all(
-                    len(self.writes[n]) == 1
-                    and set(self.reads.get(n, ())) == mma_operands.get(n, set())
-                    and not live_out >> number[n] & 1
-                    and all(segment[r] == segment[ins.index] for r in self.reads.get(n, ()))
-                    for n in names
+            if ins.op[0] != "ldmatrix" or "trans" in ins.op or ins.guard:
+                continue
+            names = self.results[ins.index]
+            if all(
+                len(self.writes[name]) == 1
+                and not self.live_out >> self.number[name] & 1
+                and all(
+                    name in fragments.get(r, ()) and r not in guarded and segment[r] == segment[ins.index]
+                    for r in self.reads[name]
                 )
-                if only_mma and self._all_fusable(code, names):
-                    self.fused.add(ins.index)
-        self._settle(code)
-
-    def _all_fusable(self, code, names):
-        return all(not ins.guard for ins in code if ins.op[0] == "mma" and set(self.sources[ins.index]) & set(names))
-
-    def _settle(self, code):
-        """Keeps only `ldmatrix` whose every mma takes all six fragments from kept `ldmatrix`."""
-        owner = {n: ins.index for ins in code if ins.index in self.fused for n in self.results[ins.index]}
+                for name in names
+            ):
+                owner |= dict.fromkeys(names, ins.index)
         while True:
-            drop = set()
-            for ins in code:
-                if ins.op[0] == "mma":
-                    owners = [owner.get(n) for operand in ins.operands[1:3] for n in registers(operand)]
-                    if any(o not in self.fused for o in owners) or len(owners) != 6:
-                        drop.update(o for o in owners if o in self.fused)
-            if not drop:
-                return
-            self.fused -= drop
+            loads = [[owner.get(name) for name in names] for names in fragments.values()]
+            incomplete = {load for six in loads if len(six) != 6 or None in six for load in six} - {None}
+            if not incomplete:
+                return set(owner.values())
+            owner = {name: load for name, load in owner.items() if load not in incomplete}
 
     def takes(self, ins: Instruction) -> bool:
         """Whether this `ldmatrix` only records its address."""
@@ -102,7 +82,7 @@ class MmaFusion:
             self.pieces[name] = ins.index, matrix
         return True
 
-    def extend(self, ins: Instruction, start: list[str]) -> bool:
+    def extends(self, ins: Instruction, start: list[str]) -> bool:
         """Adds an mma to the run that it continues, or to a new one; False if it must be executed alone."""
         d, a, b, c = (registers(operand) for operand in ins.operands)
         if any(name not in self.pieces for name in a + b) or len(d) != 4:
@@ -119,44 +99,42 @@ class MmaFusion:
         """Lines that must come before `ins`: the runs that it ends."""
         if not self.runs and not self.tiles:
             return []
-        if changes_shared(ins):
+        if isa.changes_shared(ins):
             return self.close_all()
         lines = []
         written = set(self.results[ins.index])
         touched = written | set(self.sources[ins.index])
         for run in list(self.runs):
-            if not touched & set(run.results) and not written & run.kept:
-                continue
-            c = registers(ins.operands[3]) if ins.op[0] == "mma" else None
-            if c == run.results and not self._needed_later(run, ins):
-                continue
-            lines += self.close(run)
+            if touched & set(run.results) or written & run.kept:
+                continues = ins.op[0] == "mma" and registers(ins.operands[3]) == run.results
+                if not continues or self._needed_later(run, ins):
+                    lines += self.close(run)
         return lines
 
     def _needed_later(self, run, ins):
         """Whether a result of the run is read by anything but `ins`, which continues it."""
-        written = set(self.results[ins.index])
-        others = set(registers(ins.operands[1])) | set(registers(ins.operands[2]))
+        others = {name for operand in ins.operands[1:3] for name in registers(operand)}
         for name in run.results:
             if name in others:
                 return True
-            if name in written:
+            if name in self.results[ins.index]:
                 continue
             next_write = min((w for w in self.writes[name] if w > ins.index), default=None)
-            if any(r > ins.index and (next_write is None or r <= next_write) for r in self.reads.get(name, ())):
+            if any(r > ins.index and (next_write is None or r <= next_write) for r in self.reads[name]):
                 return True
             if next_write is None and self.live_out >> self.number[name] & 1:
                 return True
         return False
 
     def close_all(self) -> list[str]:
+        """The lines that compute all open runs."""
         lines = [line for run in list(self.runs) for line in self.close(run)]
         self.tiles.clear()
         return lines
 
     def close(self, run: Run) -> list[str]:
-        lines = []
-        names = []
+        """The lines that compute a run."""
+        lines, names = [], []
         for side, rows in ((0, 16), (1, 8)):
             pieces = tuple(step[side] for step in run.steps)
             key = side, pieces

@@ -1,8 +1,9 @@
 """`run`: one launch of a compiled kernel, from the caller's arrays to a `Result`."""
 
 import gc
+import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -10,14 +11,21 @@ from typing import Any
 
 import numpy as np
 
+from ..artifact import CompiledKernel, LaunchArguments, Parameter
+from ..checks import is_integer
+from ..layouts import WARP
 from . import codegen, flow, parser
 from .clusters import LARGEST
-from .errors import InterpreterError
+from .context import Context, Triple
 from .machine import FILLS, Machine
-from .memory import GlobalMemory, as_bytes
-from .schedules import named
+from .memory import Buffer, GlobalMemory, as_bytes
+from .observers import Observer
+from .observers.dependency import Dependency
+from .observers.poison import Poison
+from .observers.races import Races
+from .observers.trace import Trace
+from .schedules import Adversarial, InOrder, named
 
-SPIN_DOUBLINGS = 17  #: of the clock's step, up to 0.13 s a read
 CHUNK_BYTES = 48 << 20  #: shared memory of one chunk of CTAs, twins included
 CHUNK_ROWS = 128  #: CTAs of one chunk, twins included
 PROGRESS_AFTER = 2.0  #: seconds after which `progress` is called
@@ -36,7 +44,7 @@ class Result:
     checks: bool
     written: dict[str, np.ndarray] = field(repr=False)  #: per written parameter, a bool per byte
     copied_bytes: int = 0  #: bytes of global memory read by asynchronous copies
-    trace: Any = None
+    trace: Trace | None = None
 
 
 @dataclass(frozen=True)
@@ -46,76 +54,21 @@ class Multicast:
     The arrays have one size and one alignment. Ordinary loads and stores to the address are errors.
     """
 
-    arrays: tuple
+    arrays: tuple[Any, ...]
 
-    def __init__(self, arrays):
+    def __init__(self, arrays: Iterable[Any]):
         object.__setattr__(self, "arrays", tuple(arrays))
 
 
-class Clock:
-    """`%globaltimer` (ns), and `%clock` at 1 GHz: it moves by 1 us per read and by what `nanosleep` asks for.
-
-    Where only the clock is read and nothing else happens, as in a loop that polls until a time limit, the step doubles
-    from read to read, so that the limit comes soon.
-    """
-
-    def __init__(self):
-        self.now, self.idle, self.seen = 0, 0, None
-
-    def read(self, name: str, version) -> np.ndarray:
-        """The time; `version` tells whether anything has happened since the last read."""
-        self.idle = self.idle + 1 if version == self.seen else 0
-        self.seen = version
-        self.now += 1000 << min(self.idle, SPIN_DOUBLINGS)
-        return np.full((1, 1, 1), self.now & 0xFFFFFFFF if name in ("clock", "globaltimer_lo") else self.now, np.uint64)
-
-    def sleep(self, nanoseconds: int):
-        self.now += nanoseconds
-
-
-class Launch:
-    """All that the chunks of one launch share."""
-
-    def __init__(self, program, compiled, grid, fills, memory, parameters):
-        threads = int(np.prod(compiled.block))
-        if threads % 32:
-            raise ValueError(f"block {compiled.block} has {threads} threads; it must be a multiple of 32.")
-        self.program, self.grid, self.block, self.warps = program, grid, compiled.block, threads // 32
-        self.cluster = cluster_size(compiled.cluster, grid)  #: CTAs, along x
-        self.fills = fills  #: fill patterns, each run by a twin of every CTA
-        self.memory, self.parameters = memory, parameters
-        self.shared_end = program.flow.kernel.dynamic_base + compiled.smem_bytes
-        self.scratch = {}
-        self.clock = Clock()
-        self.trace = None
-        self.tick = None  #: called with the machine before every choice of the schedule
-        self.watched: set[int] = set()  #: numbers of the clusters (of one CTA where there are none) watched for races
-        self.preceding = []  #: buffers that the preceding kernel writes
-
-    def watches(self, cta) -> bool:
-        x, y, z = cta
-        return bool(self.watched) and (x + self.grid[0] * (y + self.grid[1] * z)) // self.cluster in self.watched
-
-
-def cluster_size(cluster, grid) -> int:
-    """CTAs of a cluster, after checking that the grid consists of whole ones."""
-    size, *rest = (int(c) for c in cluster)
-    if rest != [1, 1] or not 1 <= size <= LARGEST:
-        raise ValueError(f"cluster {tuple(cluster)} must be (x, 1, 1) with x from 1 to {LARGEST}.")
-    if grid[0] % size:
-        raise ValueError(f"grid {grid} has {grid[0]} CTAs along x, which is no multiple of the cluster's {size}.")
-    return size
-
-
 def run(
-    compiled,
-    arguments,
-    schedule="in_order",
-    trace=None,
+    compiled: CompiledKernel,
+    arguments: LaunchArguments,
+    schedule: str | InOrder | Adversarial = "in_order",
+    trace: Trace | None = None,
     checks: bool = True,
     progress: Callable[[float], None] | None = None,
-    races=False,
-    preceding: tuple[str, ...] = (),
+    races: bool | int | Iterable[int] | None = False,
+    preceding: Sequence[str] = (),
 ) -> Result:
     """Executes the PTX of `compiled` (a `CompiledKernel`) with `arguments` (`LaunchArguments`) on the CPU.
 
@@ -131,54 +84,74 @@ def run(
 
     Raises ValueError for arguments that do not fit, an `InterpreterError` for what the kernel does wrong.
     """
-    schedule = named(schedule)
+    order = named(schedule)
     start = time.perf_counter()
     program = program_of(compiled.ptx, compiled.entry, trace)
-    memory, parameters, outputs = bind(compiled, arguments, program.flow.kernel, checks)
+    memory, parameters, outputs = bound_parameters(compiled, arguments, program.flow.kernel, checks)
     grid = grid_of(arguments.grid)
+    threads = math.prod(compiled.block)
+    if threads % WARP:
+        raise ValueError(f"block {compiled.block} has {threads} threads; it must be a multiple of {WARP}.")
+    cluster = cluster_size(compiled.cluster, grid)
     ctas = np.stack(np.meshgrid(*(np.arange(g) for g in grid), indexing="ij"), -1).transpose(2, 1, 0, 3).reshape(-1, 3)
-    launch = Launch(program, compiled, grid, len(FILLS) if checks else 1, memory, parameters)
-    launch.trace = trace
-    launch.watched = watched(races, len(ctas), launch.cluster)
-    launch.preceding = named_buffers(preceding, compiled, memory)
-    launch.tick = reporter = _Reporter(progress, len(ctas))
+    observers: list[Observer] = [Poison()] if checks else []
+    if preceding:
+        observers.append(Dependency(named_buffers(preceding, compiled, memory)))
+    if clusters := watched(races, len(ctas), cluster):
+        observers.append(Races(clusters))
+    if trace is not None:
+        observers.append(trace)
+    context = Context(
+        program, grid, compiled.block, threads // WARP, cluster, len(FILLS) if checks else 1, memory, parameters,
+        program.flow.kernel.dynamic_base + compiled.smem_bytes, observers, reporter := _Reporter(progress, len(ctas)),
+    )  # fmt: skip
     begin = time.perf_counter()
     executed = copied = 0
     with np.errstate(all="ignore"):
-        for number, chunk in enumerate(chunks(ctas, launch, launch.cluster)):
-            machine = Machine(launch, chunk, schedule.start(number))
+        for number, chunk in enumerate(chunks(ctas, context)):
+            machine = Machine(context, chunk, order.start(number))
             machine.run()
             executed += machine.executed
-            copied += machine.copied // launch.fills
+            copied += machine.copied // context.fills
             reporter.done += len(chunk)
-    written = commit(outputs)
+    for output in outputs:
+        for observer in observers:
+            observer.output(output.name, output.buffers)
+    written = {output.name: output.commit() for output in outputs}
     end = time.perf_counter()
-    return Result(executed, end - begin, begin - start, len(ctas), schedule.name, checks, written, copied, trace)
+    return Result(executed, end - begin, begin - start, len(ctas), order.name, checks, written, copied, trace)
 
 
-def integral(value) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
-
-
-def grid_of(grid) -> tuple[int, int, int]:
-    if not isinstance(grid, tuple | list) or len(grid) != 3 or not all(integral(g) and g > 0 for g in grid):
+def grid_of(grid: Any) -> Triple:
+    """A grid as three integers. ValueError unless it is three positive ones."""
+    if not isinstance(grid, tuple | list) or len(grid) != 3 or not all(is_integer(g) and g > 0 for g in grid):
         raise ValueError(f"grid {grid!r} must be three positive integers.")
-    return tuple(int(g) for g in grid)
+    return int(grid[0]), int(grid[1]), int(grid[2])
 
 
-def watched(races, ctas: int, cluster: int) -> set[int]:
+def cluster_size(cluster: Sequence[int], grid: Triple) -> int:
+    """CTAs of a cluster, after checking that the grid consists of whole ones."""
+    size, *rest = cluster
+    if rest != [1, 1] or not 1 <= size <= LARGEST:
+        raise ValueError(f"cluster {tuple(cluster)} must be (x, 1, 1) with x from 1 to {LARGEST}.")
+    if grid[0] % size:
+        raise ValueError(f"grid {grid} has {grid[0]} CTAs along x, which is no multiple of the cluster's {size}.")
+    return size
+
+
+def watched(races: bool | int | Iterable[int] | None, ctas: int, cluster: int) -> set[int]:
     """Numbers of the clusters whose shared memory is watched for races."""
     if races is True:
         return {0, ctas - 1} if cluster == 1 else {0}
     if races is False or races is None:
         return set()
     numbers = list(races) if isinstance(races, Iterable) else [races]
-    if not all(integral(n) and 0 <= n < ctas for n in numbers):
+    if not all(is_integer(n) and 0 <= n < ctas for n in numbers):
         raise ValueError(f"races {races!r} must be True or numbers of CTAs from 0 to {ctas - 1}.")
     return {int(n) // cluster for n in numbers}
 
 
-def named_buffers(names, compiled, memory):
+def named_buffers(names: Sequence[str], compiled: CompiledKernel, memory: GlobalMemory) -> list[Buffer]:
     """The buffers of pointer parameters given by name."""
     unknown = set(names) - {p.name for p in compiled.parameters if p.kind == "pointer"}
     if unknown:
@@ -186,10 +159,10 @@ def named_buffers(names, compiled, memory):
     return [buffer for buffer in memory.buffers if buffer.name in names]
 
 
-def chunks(ctas, launch, cluster):
+def chunks(ctas: np.ndarray, context: Context) -> list[np.ndarray]:
     """Consecutive parts of the grid that fit the chunk limits; a cluster's CTAs stay together."""
-    shared = max(launch.shared_end, 1024) * launch.fills
-    limit = min(CHUNK_BYTES // shared, CHUNK_ROWS // launch.fills)
+    shared, cluster = max(context.shared_end, 1024) * context.fills, context.cluster
+    limit = min(CHUNK_BYTES // shared, CHUNK_ROWS // context.fills)
     limit = max(limit // cluster, 1) * cluster
     count = -(-len(ctas) // limit)
     size = -(-len(ctas) // (count * cluster)) * cluster
@@ -235,7 +208,7 @@ def _plain_program(ptx: str, entry: str):
     return codegen.generate(_flow_of(ptx, entry))
 
 
-def program_of(ptx: str, entry: str, trace=None):
+def program_of(ptx: str, entry: str, trace: Trace | None = None) -> codegen.Program:
     """The generated program of an entry, cached; one that reports to `trace` is made for each trace."""
     with _collector_off():
         if trace is None:
@@ -243,64 +216,68 @@ def program_of(ptx: str, entry: str, trace=None):
         return codegen.generate(_flow_of(ptx, entry), trace.wants)
 
 
-def bind(compiled, arguments, kernel, checks):
-    """(global memory, parameter values by (offset, size), outputs as (name, user's bytes, buffers))."""
+@dataclass
+class Output:
+    """An array that the kernel may write, and the buffers that stand for it: itself, or private copies."""
+
+    name: str
+    array: np.ndarray  #: the caller's bytes
+    buffers: list[Buffer]
+    private: bool
+
+    def commit(self) -> np.ndarray:
+        """Copies what the kernel stored from the private copies to the caller's array; which bytes those are."""
+        stored = self.buffers[0].written != 0
+        if self.private:
+            np.copyto(self.array, self.buffers[0].bytes, where=stored)
+        return stored
+
+
+def bound_parameters(
+    compiled: CompiledKernel, arguments: LaunchArguments, kernel: parser.Kernel, checks: bool
+) -> tuple[GlobalMemory, dict[tuple[int, int], np.ndarray], list[Output]]:
+    """(global memory, parameter values by (offset, size), outputs). ValueError for values that do not fit."""
     if len(arguments.values) != len(compiled.parameters):
         raise ValueError(f"{len(arguments.values)} values are given for {len(compiled.parameters)} parameters.")
     if len(kernel.parameters) != len(compiled.parameters):
         raise ValueError(f"the PTX has {len(kernel.parameters)} parameters, the artifact {len(compiled.parameters)}.")
     memory, parameters, outputs = GlobalMemory(), {}, []
-    fills = FILLS if checks else FILLS[:1]
+
+    def buffers_of(spec: Parameter, array: np.ndarray) -> list[Buffer]:
+        if not spec.written:
+            return [memory.add(spec.name, array, False)]
+        if checks:
+            copies = [np.full(array.size, fill, np.uint8) for fill in FILLS]
+            buffers = [memory.add(spec.name, copy, True, like=array) for copy in copies]
+        else:
+            buffers = [memory.add(spec.name, array, True)]
+        outputs.append(Output(spec.name, array, buffers, checks))
+        return buffers
+
     for declared, spec, value in zip(kernel.parameters, compiled.parameters, arguments.values, strict=True):
         if spec.kind != "pointer":
             bits = 8 * declared.size
-            if not integral(value) or not -(1 << bits - 1) <= value < 1 << bits - 1:
+            if not is_integer(value) or not -(1 << bits - 1) <= value < 1 << bits - 1:
                 raise ValueError(f"{spec.name} is {value!r}; it must be a signed integer of {bits} bits.")
             numbers = [int(value) & (1 << bits) - 1]
         elif value is None:
             if not spec.optional:
                 raise ValueError(f"{spec.name} is None, but the parameter is not optional.")
             numbers = [0]
+        elif isinstance(value, Multicast):
+            members = [buffers_of(spec, array) for array in multicast_arrays(value, spec.name)]
+            numbers = [memory.add_multicast(spec.name, twins).base for twins in zip(*members, strict=True)]
         else:
-            several = isinstance(value, Multicast)
-            sets = []
-            for array in multicast_arrays(value, spec.name) if several else [as_bytes(value, spec.name)]:
-                if not spec.written:
-                    buffers = [memory.add(spec.name, array, False)]
-                elif checks:
-                    copies = [np.full(array.size, fill, np.uint8) for fill in fills]
-                    buffers = [memory.add(spec.name, copy, True, like=array) for copy in copies]
-                else:
-                    buffers = [memory.add(spec.name, array, True)]
-                if spec.written:
-                    outputs.append((spec.name, array, buffers, checks))
-                sets.append(buffers)
-            if several:
-                buffers = [memory.add_multicast(spec.name, members) for members in zip(*sets, strict=True)]
-            numbers = [buffer.base for buffer in buffers]
+            numbers = [buffer.base for buffer in buffers_of(spec, as_bytes(value, spec.name))]
         dtype = np.uint32 if declared.size == 4 else np.uint64
         parameters[declared.offset, declared.size] = np.array(numbers, dtype).reshape(-1, 1, 1)
     return memory, parameters, outputs
 
 
-def multicast_arrays(value, name):
-    """The flat arrays of a `Multicast`, which must be alike."""
+def multicast_arrays(value: Multicast, name: str) -> list[np.ndarray]:
+    """The flat arrays of a `Multicast`. ValueError unless they are alike."""
     arrays = [as_bytes(array, name) for array in value.arrays]
     kinds = {(a.size, a.__array_interface__["data"][0] & 15) for a in arrays}
     if len(kinds) != 1:
         raise ValueError(f"{name} is a Multicast of {len(arrays)} arrays; at least one, all of one size and alignment.")
     return arrays
-
-
-def commit(outputs) -> dict[str, np.ndarray]:
-    """Copies what the kernel stored from the private copies to the caller's arrays; which bytes those are."""
-    written = {}
-    for name, array, buffers, private in outputs:
-        mask = buffers[0].written != 0
-        if private:
-            for other in buffers[1:]:
-                if not (mask == (other.written != 0)).all():
-                    raise InterpreterError(f"What is stored to {name} depends on uninitialised memory.")
-            np.copyto(array, buffers[0].bytes, where=mask)
-        written[name] = mask
-    return written

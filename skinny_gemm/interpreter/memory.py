@@ -6,18 +6,19 @@ multicast range has addresses of its own, and a store there reaches each of its 
 """
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any, NoReturn
 
 import numpy as np
 
 from .errors import MemoryAccessError, ReadOnlyError
+from .place import DTYPES, Array, Mask, Place, active, scatter
 
 SPACING = 40  #: log2 of the distance between two buffers
-#: A view's dtype by bytes: what moves as one element.
-DTYPES = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.complex128}
 
 
-def as_bytes(value, name: str) -> np.ndarray:
+def as_bytes(value: Any, name: str) -> np.ndarray:
     """The memory of a packed NumPy array or CPU torch tensor as a flat uint8 array, without a copy."""
     if hasattr(value, "data_ptr"):
         torch = sys.modules["torch"]
@@ -35,28 +36,28 @@ def as_bytes(value, name: str) -> np.ndarray:
 
 @dataclass
 class Buffer:
-    """One array in global memory; `written` has a byte per byte, 255 where the kernel has stored."""
+    """One array in global memory; `written` has a byte per byte of an output, 255 where the kernel has stored."""
 
     name: str
     bytes: np.ndarray
     base: int
     writable: bool
-    written: np.ndarray | None = None
-    members: tuple["Buffer", ...] = ()  #: of a multicast address range: the buffers that a store reaches
+    written: np.ndarray = field(default_factory=lambda: np.zeros(0, np.uint8))
+    members: Sequence["Buffer"] = ()  #: of a multicast address range: the buffers that a store reaches
     views: dict = field(default_factory=dict)
 
     @property
     def end(self) -> int:
         return self.base + self.bytes.size
 
-    def view(self, width: int, array=None):
+    def view(self, width: int, array: np.ndarray | None = None) -> tuple[np.ndarray, int]:
         """(`width`-byte elements of the buffer, address of the first): starts at the first aligned byte."""
         skip = -self.base % width
         array = self.bytes if array is None else array
         count = max(array.size - skip, 0) // width
         return array[skip : skip + count * width].view(DTYPES[width]), self.base + skip
 
-    def cached_view(self, width: int):
+    def cached_view(self, width: int) -> tuple[np.ndarray, int]:
         if width not in self.views:
             self.views[width] = self.view(width)
         return self.views[width]
@@ -72,11 +73,11 @@ class GlobalMemory:
         """Registers a flat uint8 array; `like` is the array whose alignment it shall have."""
         low = (array if like is None else like).__array_interface__["data"][0] & 15
         base = (len(self.buffers) + 1 << SPACING) + low
-        written = np.zeros(array.size, np.uint8) if writable else None
+        written = np.zeros(array.size * writable, np.uint8)
         self.buffers.append(Buffer(name, array, base, writable, written))
         return self.buffers[-1]
 
-    def add_multicast(self, name: str, members: tuple[Buffer, ...]) -> Buffer:
+    def add_multicast(self, name: str, members: Sequence[Buffer]) -> Buffer:
         """Registers an address range that stands for several buffers of one size and alignment."""
         base = (len(self.buffers) + 1 << SPACING) + (members[0].base & 15)
         self.buffers.append(Buffer(name, members[0].bytes, base, True, members=members))
@@ -102,10 +103,10 @@ class GlobalMemory:
             return f"{distance} bytes before {buffer.name} ({buffer.bytes.size} bytes)"
         return f"{distance} bytes past the end of {buffer.name} ({buffer.bytes.size} bytes)"
 
-    def fault(self, addresses: np.ndarray, width: int):
+    def fault(self, addresses: np.ndarray, width: int) -> tuple[int, int, str] | None:
         """(flat index, address, phrase) of the first address that is misaligned or outside every buffer, or None."""
         flat = addresses.reshape(-1)
-        for i in np.flatnonzero(self.bad(flat, width)):
+        for i in np.flatnonzero(self.bad(flat, width)).tolist():
             address = int(flat[i])
             if address % width:
                 return i, address, f"not aligned to {width} bytes"
@@ -140,14 +141,14 @@ class GlobalMemory:
             return view.take((addresses - np.uint64(base)) // np.uint64(width), mode="clip")
         if self.fault(addresses, width) is not None:
             raise MemoryAccessError
-        out = np.empty(addresses.shape, DTYPES[width])
+        out: np.ndarray = np.empty(addresses.shape, DTYPES[width])
         owner = addresses >> np.uint64(SPACING)
         for i in np.unique(owner):
             mask = owner == i
             out[mask] = self.load(addresses[mask], width)
         return out
 
-    def store(self, addresses: np.ndarray, data: np.ndarray, width: int):
+    def store(self, addresses: np.ndarray, data: np.ndarray, width: int) -> None:
         """Stores flat `data` at flat uint64 `addresses`. Raises `MemoryAccessError` or `ReadOnlyError`, bare."""
         buffer = self.find(addresses, width)
         if buffer is None:
@@ -166,7 +167,7 @@ class GlobalMemory:
         marks = buffer.view(width, buffer.written)[0]
         marks[index] = np.full(width, 0xFF, np.uint8).view(DTYPES[width])
 
-    def store_multicast(self, addresses: np.ndarray, data: np.ndarray, width: int):
+    def store_multicast(self, addresses: np.ndarray, data: np.ndarray, width: int) -> None:
         """Stores flat `data` at flat multicast `addresses`, in every member. Raises `MemoryAccessError` or
         `ReadOnlyError`: bare, or with a phrase where an address is not a multicast one."""
         for owner in np.unique(addresses >> np.uint64(SPACING)):
@@ -176,3 +177,60 @@ class GlobalMemory:
                 raise MemoryAccessError(f"{int(addresses[mask][0]):#x} is no multicast address")
             for member in buffer.members:
                 self.store(addresses[mask] - np.uint64(buffer.base) + np.uint64(member.base), data[mask], width)
+
+
+# What instructions do
+
+
+def load(place: Place, index: int, addresses: Array, width: int, mask: Mask) -> Array:
+    """`ld.global`: elements of `width` bytes at uint64 addresses."""
+    place.events.global_read(place, index, addresses, mask)
+    lanes = active(mask, addresses)
+    if lanes is None:
+        return np.zeros((1, 1, 1), DTYPES[width])
+    try:
+        return place.machine.memory.load(lanes, width)
+    except MemoryAccessError:
+        fault(place, index, lanes, width, "load")
+
+
+def store(place: Place, index: int, addresses: Array, words: Sequence[Array], mask: Mask) -> None:
+    """`st.global` of one or several words per lane."""
+    place.events.global_write(place, index, addresses, words, mask)
+    width, flat, data, _ = scatter(place, addresses, words, mask)
+    if not flat.size:
+        return
+    try:
+        place.machine.memory.store(flat.astype(np.uint64), data, width)
+    except MemoryAccessError:
+        fault(place, index, addresses if (lanes := active(mask, addresses)) is None else lanes, width, "store")
+    except ReadOnlyError as error:
+        _read_only(place, index, error, mask)
+
+
+def store_multicast(place: Place, index: int, addresses: Array, words: Sequence[Array], mask: Mask) -> None:
+    """`multimem.st`: the words reach every array of a `Multicast`."""
+    place.events.global_write(place, index, addresses, words, mask)
+    width, flat, data, _ = scatter(place, addresses, words, mask)
+    try:
+        place.machine.memory.store_multicast(flat.astype(np.uint64), data, width)
+    except MemoryAccessError as error:
+        what = str(error) or f"{int(flat[0]):#x} (+{width} bytes) is out of bounds or misaligned"
+        raise MemoryAccessError(f"multimem store: {what}: {place.place_of(index, mask)}.") from None
+    except ReadOnlyError as error:
+        _read_only(place, index, error, mask)
+
+
+def fault(place: Place, index: int, addresses: Array, width: int, what: str) -> NoReturn:
+    """Raises for the first of some addresses that the memory refuses; `what` is the access (load, store, ...)."""
+    flat, address, phrase = place.machine.memory.fault(addresses, width) or (0, 0, "")
+    place.events.faulted(place, index, addresses, "global")
+    raise MemoryAccessError(
+        f"Global {what} of {width} bytes at {address:#x}, {phrase}: {place.spot(index, addresses.shape[:3], flat)}."
+    )
+
+
+def _read_only(place: Place, index: int, error: ReadOnlyError, mask: Mask) -> NoReturn:
+    raise ReadOnlyError(
+        f"The kernel stores to {error}, which is not declared as written: {place.place_of(index, mask)}."
+    ) from None

@@ -6,7 +6,8 @@ declarations, labels, guards, and inline-assembly blocks that open a scope and r
 
 import re
 import struct
-from typing import NamedTuple
+from functools import cache
+from typing import Any, NamedTuple
 
 from .errors import PtxSyntaxError
 
@@ -54,13 +55,13 @@ class Special(NamedTuple):
 class Target(NamedTuple):
     """A label, by the index of the instruction it marks."""
 
-    index: int
+    index: int  # type: ignore[assignment]
 
 
 class Instruction(NamedTuple):
     """One instruction: `op` is split at the dots, `guard` is `(register, negated)` or None, `line` counts from 1."""
 
-    index: int
+    index: int  # type: ignore[assignment]
     line: int
     text: str
     op: tuple[str, ...]
@@ -96,7 +97,7 @@ _BLOCK_COMMENT = re.compile(r"/\*.*?\*/", re.S)
 _ENTRY = re.compile(r"\.entry\s+([\w$]+)\s*\(([^)]*)\)([^{]*)\{", re.S)
 _PARAM = re.compile(r"\.param\s+\.([a-z]\d+)\b.*?([\w$]+)\s*$", re.S)
 _SHARED = re.compile(
-    r"(?P<extern>\.extern\s+)?\.shared\s+(?:\.align\s+(?P<align>\d+)\s+)?\.(?P<type>\w+)\s+(?P<name>[\w$]+)"
+    r"(?P<extern>\.extern\s+)?\.shared\s+(?:\.align\s+(?P<align>\d+)\s+)?\.(?P<type>[a-z]+\d+)\s+(?P<name>[\w$]+)"
     r"\s*(?:\[(?P<count>\d*)\])?\s*;"
 )
 _LABEL = re.compile(r"\s*([\w$]+)\s*:(?!:)")
@@ -105,6 +106,7 @@ _REG_DECL = re.compile(r"\.reg\s+\.(pred|[a-z]+\d+)\s+(.*)", re.S)
 _REG_RANGE = re.compile(r"([%\w$]+?)<(\d+)>$")
 _OPERAND = re.compile(r"\{[^}]*\}|\[[^\]]*\]|\||[^\s,|]+")
 _PIECE = re.compile(r"[^;{}\n]*(?:\{[^{}\n;]*\}[^;{}\n]*)*;|[{}]|[^;{}\s][^;{}\n]*|\n")
+_FLOAT = re.compile(r"0(?:[fF]([0-9a-fA-F]{8})|[dD][0-9a-fA-F]{16})")
 _SPECIAL = ("%tid", "%ntid", "%ctaid", "%nctaid", "%laneid", "%warpid", "%nwarpid", "%cluster", "%ncluster",
             "%is_explicit", "%smid", "%clock", "%globaltimer")  # fmt: skip
 
@@ -138,9 +140,29 @@ def _matching_brace(text, start):
     raise PtxSyntaxError("The PTX text ends inside a function: a closing brace is missing.")
 
 
-def type_bytes(name: str) -> int:
-    """Bytes of a PTX type such as `b32`, `f16` or `u64`."""
-    return int(re.sub(r"\D", "", name)) // 8
+@cache
+def width_of(kind: str) -> int:
+    """Bits of a PTX type such as `u32` or `bf16x2`; a predicate has one."""
+    if kind.endswith("x2"):
+        return 2 * width_of(kind[:-2])
+    return 1 if kind == "pred" else int(re.sub(r"\D", "", kind))
+
+
+@cache
+def _split(opcode: str) -> tuple[str, ...]:
+    return tuple(opcode.split("."))
+
+
+def registers(operand) -> list[str]:
+    """Names of the registers an operand mentions."""
+    kind = type(operand)
+    if kind is Reg:
+        return [operand.name] if operand.name != "_" else []
+    if kind is Address:
+        return [operand.base.name] if type(operand.base) is Reg else []
+    if kind is Vector:
+        return [name for item in operand.items for name in registers(item)]
+    return []
 
 
 class _Scope:
@@ -157,8 +179,7 @@ class _Function:
         self.body = clean[match.end() : end]
         self.line = clean.count("\n", 0, match.end()) + 1
         self.widths, self.symbols, self.raw = {}, {}, []
-        self.scopes, self.opcodes = 0, {}
-        self.shared_end, self.extern = SHARED_BASE, None
+        self.scopes, self.shared_end, self.extern = 0, SHARED_BASE, None
         self.parameters = tuple(self.read_parameters(match.group(2)))
         for declaration in _SHARED.finditer(header):
             self.declare_shared(declaration)
@@ -169,7 +190,7 @@ class _Function:
             match = _PARAM.match(part.strip())
             if not match:
                 raise PtxSyntaxError(f"Line {self.line}: cannot read the parameter declaration {part.strip()!r}.")
-            size = type_bytes(match.group(1))
+            size = width_of(match.group(1)) // 8
             offset = -(-offset // size) * size
             yield Parameter(match.group(2), offset, size)
             offset += size
@@ -178,10 +199,11 @@ class _Function:
         if match["extern"]:
             self.extern = match["name"], int(match["align"] or 16)
             return
-        align = int(match["align"] or type_bytes(match["type"]))
+        size = width_of(match["type"]) // 8
+        align = int(match["align"] or size)
         self.shared_end = -(-self.shared_end // align) * align
         self.symbols[match["name"]] = self.shared_end
-        self.shared_end += type_bytes(match["type"]) * int(match["count"] or 1)
+        self.shared_end += size * int(match["count"] or 1)
 
     def kernel(self) -> Kernel:
         for match in _SHARED.finditer(self.body):
@@ -235,31 +257,28 @@ class _Function:
         if not match:
             raise PtxSyntaxError(f"Line {self.line}: cannot read the register declaration {piece!r}.")
         kind, names = match.groups()
-        width = 1 if kind == "pred" else int(re.sub(r"\D", "", kind))
         for name in (n.strip() for n in names.split(",")):
             numbered = _REG_RANGE.match(name)
             declared = [f"{numbered[1]}{i}" for i in range(int(numbered[2]))] if numbered else [name]
             suffix = f"@{scope.number}" if scope.parent else ""
             for register in declared:
                 scope.names[register] = register + suffix
-                self.widths[register + suffix] = width
+                self.widths[register + suffix] = width_of(kind)
 
     def resolve(self, index, line, piece, scope) -> Instruction:
         self.line, text = line, piece
         guard = None
         if piece[0] == "@":
             match = _GUARD.match(piece)
-            guard = self.operand(match.group(2), scope), bool(match.group(1))
+            register = self.operand(match.group(2), scope) if match else None
+            if match is None or not isinstance(register, Reg):
+                raise PtxSyntaxError(f"Line {line}: cannot read the guard of {piece!r}.")
+            guard = register, bool(match.group(1))
             piece = piece[match.end() :]
         opcode, *rest = piece.split(None, 1)
         rest = rest[0] if rest else ""
-        op = self.opcodes.get(opcode)
-        if op is None:
-            op = self.opcodes[opcode] = tuple(opcode.split("."))
-        if op[0] in ("bra", "ret", "exit"):
-            operands = (self.target(rest, scope),) if op[0] == "bra" else ()
-        else:
-            operands = self.operands(rest, scope)
+        op = _split(opcode)
+        operands = (self.target(rest, scope),) if op[0] == "bra" else self.operands(rest, scope)
         return Instruction(index, line, text, op, guard, operands)
 
     def target(self, name, scope) -> Target:
@@ -270,9 +289,12 @@ class _Function:
         raise PtxSyntaxError(f"Line {self.line}: the label {name!r} is not defined.")
 
     def operands(self, text, scope) -> tuple:
-        out, memo, pair = [], scope.memo, False
+        out: list[Any] = []
+        memo, pair = scope.memo, False
         for token in _OPERAND.findall(text):
             if token == "|":
+                if not out:
+                    raise PtxSyntaxError(f"Line {self.line}: nothing stands in front of the | in {text!r}.")
                 pair = True
                 continue
             operand = memo.get(token)
@@ -301,13 +323,11 @@ class _Function:
     def constant(self, token):
         if token.startswith(_SPECIAL):
             return Special(token[1:])
-        if token[:2] in ("0f", "0F"):
-            return Float(int(token[2:], 16), 32)
-        if token[:2] in ("0d", "0D"):
-            return Float(int(token[2:], 16), 64)
+        if literal := _FLOAT.fullmatch(token):
+            return Float(int(token[2:], 16), 32 if literal[1] else 64)
         base, _, offset = token.partition("+")
         if base in self.symbols:
-            return Imm(self.symbols[base] + int(offset or "0", 0))
+            return Imm(self.symbols[base] + self.integer(offset or "0"))
         if base == "_":
             return Reg("_")
         try:
@@ -315,17 +335,25 @@ class _Function:
         except ValueError:
             pass
         try:
-            return Float(struct.unpack("<q", struct.pack("<d", float(token)))[0], 64)
+            return Float(struct.unpack("<Q", struct.pack("<d", float(token)))[0], 64)
         except ValueError:
             raise PtxSyntaxError(f"Line {self.line}: the operand {token!r} is not declared.") from None
 
+    def integer(self, text: str) -> int:
+        try:
+            return int(text, 0)
+        except ValueError:
+            raise PtxSyntaxError(f"Line {self.line}: {text!r} is no integer.") from None
+
     def address(self, token, scope) -> Address:
         base, sign, offset = token.partition("+")
-        value = int(offset or "0", 0)
+        value = self.integer(offset or "0")
         if not sign and "-" in token[1:]:
             base, _, offset = token.rpartition("-")
-            value = -int(offset, 0)
+            value = -self.integer(offset)
         if any(base == p.name for p in self.parameters):
             return Address(base, value)
         operand = self.operand(base, scope)
+        if not isinstance(operand, Reg | Imm):
+            raise PtxSyntaxError(f"Line {self.line}: {base!r} is no address.")
         return Address(operand, value) if isinstance(operand, Reg) else Address(None, operand.value + value)

@@ -4,8 +4,11 @@ A schedule chooses, whenever the machine asks, between the groups that may go on
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+
+from ..checks import check_integer
 
 
 @dataclass(frozen=True)
@@ -17,17 +20,20 @@ class InOrder:
     def start(self, chunk: int) -> "InOrder":
         return self
 
-    def partition(self, rows: int, warps: int):
+    def partition(self, rows: int, warps: int) -> list[tuple[slice, np.ndarray]]:
         """The groups a chunk starts with, as (slice of CTAs, warp numbers)."""
         return [(slice(0, rows), np.arange(warps))]
 
-    def order(self, rows: int):
+    def order(self, rows: int) -> np.ndarray:
+        """In which order the chunk's CTAs become rows."""
         return np.arange(rows)
 
-    def choose(self, ready, flying):
+    def choose(self, ready: list[Any], flying: list[Any]) -> Any:
+        """What happens next: a group of `ready` runs, or one of the `flying` lands."""
         return ready[0] if ready else flying[0]
 
-    def lands_early(self, machine) -> bool:
+    def lands_early(self) -> bool:
+        """Whether a copy or transfer lands as it is issued."""
         return False
 
     def parts(self, ctas: int, warps: int) -> None:
@@ -35,9 +41,11 @@ class InOrder:
         return None
 
     def gives_up(self) -> bool:
+        """Whether a `try_wait` reports failure although it could succeed."""
         return False
 
     def preempts(self) -> bool:
+        """Whether the group that runs is cut off after a block."""
         return False
 
 
@@ -58,39 +66,39 @@ class Adversarial:
 
 
 class _Adversary:
-    """One chunk's adversary; its mood (how early copies land, how often warps are cut off) is drawn once."""
+    """One chunk's adversary, with the methods of `InOrder`; its mood (how early copies land, how often warps are cut
+    off) is drawn once."""
 
-    def __init__(self, random, subsets):
+    def __init__(self, random: np.random.Generator, subsets: int):
         self.random, self.subsets = random, subsets
         self.early = random.choice([0.0, 0.0, 0.5, 1.0])  # share of copies that land as they are issued
         self.eager = random.choice([0.0, 0.1, 0.5])  # how readily batches complete while warps could run
         self.cut = random.choice([0.0, 0.2])
         self.favourite = random.random() < 0.5  # run one group as far as it can go, or all in turn
 
-    def order(self, rows):
+    def order(self, rows: int) -> np.ndarray:
         return self.random.permutation(rows)
 
-    def partition(self, rows, warps):
+    def partition(self, rows: int, warps: int) -> list[tuple[slice, np.ndarray]]:
         count = min(self.subsets, rows)
-        cuts = np.sort(self.random.choice(np.arange(1, rows), count - 1, replace=False)) if count > 1 else []
-        edges = [0, *(int(c) for c in cuts), rows]
+        cuts = sorted(self.random.choice(np.arange(1, rows), count - 1, replace=False).tolist()) if count > 1 else []
+        edges = [0, *cuts, rows]
         return [(slice(a, b), np.array([w])) for a, b in zip(edges, edges[1:], strict=False) for w in range(warps)]
 
-    def choose(self, ready, flying):
+    def choose(self, ready: list[Any], flying: list[Any]) -> Any:
         if flying and (not ready or self.random.random() < self.eager):
             return flying[self.random.integers(len(flying))]
         if self.favourite:
             return ready[0]
         return ready[self.random.integers(len(ready))]
 
-    def lands_early(self, machine) -> bool:
+    def lands_early(self) -> bool:
         return self.early > 0 and self.random.random() < self.early
 
-    def parts(self, ctas: int, warps: int):
+    def parts(self, ctas: int, warps: int) -> np.ndarray:
         return self.random.integers(0, self.random.integers(1, 4), (ctas, warps, 32))
 
     def gives_up(self) -> bool:
-        """Whether a `try_wait` reports failure although it could succeed."""
         return self.random.random() < 0.1
 
     def preempts(self) -> bool:
@@ -104,12 +112,10 @@ def in_order() -> InOrder:
 
 def adversarial(seed: int, subsets: int = 2) -> Adversarial:
     """A random schedule; a correct kernel gives the same bits under every seed."""
-    if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or seed < 0:
-        raise ValueError(f"seed {seed!r} must be a non-negative integer.")
-    return Adversarial(int(seed), subsets)
+    return Adversarial(check_integer("seed", seed, 0), subsets)
 
 
-def named(schedule) -> InOrder | Adversarial:
+def named(schedule: Any) -> InOrder | Adversarial:
     """A schedule from its name (`in_order`, `adversarial(3)`) or from itself."""
     if isinstance(schedule, InOrder | Adversarial):
         return schedule

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from skinny_gemm.analysis import stationary
 from skinny_gemm.figures import stationary as figures
 from skinny_gemm.figures import style
-from skinny_gemm.interpreter.trace import Trace
+from skinny_gemm.interpreter import Trace
 from skinny_gemm.layouts import ws_gemm as layout
 from skinny_gemm.problem import GemmProblem
 from skinny_gemm.runtime.trials import traced, trial

@@ -6,7 +6,7 @@ import torch
 
 from skinny_gemm import PreparedWarpSplitK, WarpSplitKTactic, interpreter, matmul, runtime
 from skinny_gemm.catalogue import shapes
-from skinny_gemm.interpreter.trace import Trace, shared_accesses
+from skinny_gemm.interpreter import Trace, shared_accesses
 from skinny_gemm.problem import GemmProblem
 from skinny_gemm.runtime import bind, compile_kernel, launch
 from skinny_gemm.runtime import prepared as prepared_module

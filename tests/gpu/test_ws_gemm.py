@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from skinny_gemm import WarpSplitKTactic, WsGemmTactic, interpreter, runtime
-from skinny_gemm.interpreter.trace import Trace, shared_accesses
+from skinny_gemm.interpreter import Trace, shared_accesses
 from skinny_gemm.problem import FrontProblem, GemmProblem
 from skinny_gemm.runtime import bind, compile_kernel, launch
 from skinny_gemm.runtime.verify import random_operands, verify

@@ -23,6 +23,7 @@ KINDS = {
     "plain": {"checks": False},
     "checks": {},
     "checks and races": {"races": True},
+    "traced": {"trace": interpreter.Trace},
     "adversarial": {"schedule": interpreter.adversarial(1)},
 }
 
@@ -45,7 +46,7 @@ def main(repeat: int = 4):
             walls, cpus = [], []
             for _ in range(repeat):
                 wall, cpu = time.perf_counter(), time.process_time()
-                result = launch(**options)
+                result = launch(**{key: value() if key == "trace" else value for key, value in options.items()})
                 walls.append(time.perf_counter() - wall)
                 cpus.append(time.process_time() - cpu)
                 if first is None:

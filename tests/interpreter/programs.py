@@ -10,6 +10,7 @@ from skinny_gemm.artifact import CompiledKernel, LaunchArguments, Parameter, Res
 from skinny_gemm.layouts import mailbox
 from skinny_gemm.problem import FrontProblem, GemmProblem
 from skinny_gemm.runtime import compile_kernel
+from skinny_gemm.runtime.bfloat16 import from_bits, to_bits
 from skinny_gemm.tactics import WarpSplitKTactic, WsGemmTactic
 
 HEADER = """.version 9.4
@@ -70,27 +71,17 @@ def elementwise(code: str, inputs, out_dtype, threads: int = 32):
     return out
 
 
-def to_bf16(values) -> np.ndarray:
-    """float32 -> BF16 bits, finite values only."""
-    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
-    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
-
-
-def from_bf16(bits) -> np.ndarray:
-    return (bits.astype(np.uint32) << 16).view(np.float32)
-
-
 class Gemm:
     """Inputs of one warp split-K launch, on exact BF16 values, with the FP64 result."""
 
     def __init__(self, m, n, k, bias=True, seed=0):
         random = np.random.default_rng(seed)
         self.m, self.n, self.k = m, n, k
-        self.weight = to_bf16(random.standard_normal((n, k)) / np.sqrt(k))
-        self.x = to_bf16(random.standard_normal((m, k)))
-        self.bias = to_bf16(random.standard_normal(n)) if bias else None
-        exact = from_bf16(self.x).astype(np.float64) @ from_bf16(self.weight).astype(np.float64).T
-        self.exact = exact + from_bf16(self.bias) if bias else exact
+        self.weight = to_bits(random.standard_normal((n, k)) / np.sqrt(k))
+        self.x = to_bits(random.standard_normal((m, k)))
+        self.bias = to_bits(random.standard_normal(n)) if bias else None
+        exact = from_bits(self.x).astype(np.float64) @ from_bits(self.weight).astype(np.float64).T
+        self.exact = exact + from_bits(self.bias) if bias else exact
 
     def run(self, compiled, tactic, **options):
         """(out bits `[M, N]`, Result); the rows past M of a padded buffer must stay as they are."""
@@ -104,7 +95,7 @@ class Gemm:
 
     def error(self, out) -> float:
         """Largest error, relative to the largest result; half an ulp of BF16 is 2^-9."""
-        return float(np.abs(from_bf16(out) - self.exact).max() / np.abs(self.exact).max())
+        return float(np.abs(from_bits(out) - self.exact).max() / np.abs(self.exact).max())
 
 
 class Front:
@@ -118,9 +109,9 @@ class Front:
         self.kernel = compile_kernel(self.tactic, self.front, **options)
         random = np.random.default_rng(0)
         front = self.front
-        self.weight = to_bf16(random.standard_normal((front.n, front.k)) / np.sqrt(front.k))
-        self.x = to_bf16(random.standard_normal((m, front.k)))
-        self.exact = from_bf16(self.x).astype(np.float64) @ from_bf16(self.weight).astype(np.float64).T
+        self.weight = to_bits(random.standard_normal((front.n, front.k)) / np.sqrt(front.k))
+        self.x = to_bits(random.standard_normal((m, front.k)))
+        self.exact = from_bits(self.x).astype(np.float64) @ from_bits(self.weight).astype(np.float64).T
 
     def empty(self):
         return mailbox.empty(self.front.m, self.front.latent, self.front.experts)

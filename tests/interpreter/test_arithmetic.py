@@ -6,7 +6,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.interpreter.programs import elementwise, from_bf16, kernel, run
+from skinny_gemm.runtime.bfloat16 import from_bits
+from tests.interpreter.programs import elementwise, kernel, run
 
 EDGES = [0, 1, 2, 31, 32, 33, 63, 64, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 0x100000000, 2**63 - 1, 2**63, 2**64 - 1]
 
@@ -163,7 +164,7 @@ def test_bf16_rounding_is_exact_for_every_exponent_tie_nan_and_subnormal():
 def test_bf16_widens_by_shifting():
     bits = np.arange(32, dtype=np.uint32) * 2027
     got = elementwise("cvt.u16.u32 %h1, %r10; cvt.f32.bf16 %f1, %h1; mov.b32 %r20, %f1;", (bits,), np.uint32)
-    assert (got.view(np.float32) == from_bf16(bits.astype(np.uint16))).all()
+    assert (got.view(np.float32) == from_bits(bits.astype(np.uint16))).all()
 
 
 MASK32 = 0xFFFFFFFF

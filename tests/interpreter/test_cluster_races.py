@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from skinny_gemm import interpreter
-from skinny_gemm.interpreter import races
+from skinny_gemm.interpreter.observers import races
 from tests.interpreter.programs import kernel, run
-from tests.interpreter.test_clusters import BULK, PUSH, START, SYNC, launch, pushed
+from tests.support.clusters import BULK, PUSH, START, SYNC, launch, pushed
 
 READ = "mapa.shared::cluster.u32 %r8, %r3, 1; ld.shared::cluster.b32 %r9, [%r8];"
 WRITE = "st.shared.b32 [%r3], %r2;"

@@ -5,7 +5,7 @@ import pytest
 
 from skinny_gemm import interpreter
 from tests.interpreter.programs import kernel, run
-from tests.interpreter.test_clusters import BULK, PUSH, RING, launch
+from tests.support.clusters import BULK, PUSH, RING, launch, moved, traffic
 
 
 def traced(body, ctas=8, cluster=4, threads=64, schedule="in_order", **chosen):
@@ -16,22 +16,15 @@ def traced(body, ctas=8, cluster=4, threads=64, schedule="in_order", **chosen):
 
 @pytest.mark.parametrize("schedule", ["in_order", "adversarial(3)"])
 def test_pushes_are_counted_per_pair_of_ctas(schedule):
-    traffic = interpreter.dsmem_traffic(traced(PUSH, schedule=schedule))
-    pairs = {(c, c // 4 * 4 + r): 256 for c in range(8) for r in range(4)}
-    assert set(traffic.kind) == {"push"}
-    assert {(r.source, r.destination): r.bytes for r in traffic.itertuples()} == pairs
+    pairs = {(c, c // 4 * 4 + r, "push"): 256 for c in range(8) for r in range(4)}
+    assert traffic(traced(PUSH, schedule=schedule)) == pairs
 
 
 def test_pulls_go_from_the_owner_to_the_reader():
     write, read = "st.shared.b32 [%r3], %r2;", "setp.lt.u32 %p1, %r0, 40; @%p1 ld.shared::cluster.b32 %r9, [%r8];"
     table = traced(RING.format(write=write, read=read).replace("st.global.b32 [%rd10], %r9;", ""))
-    traffic = interpreter.dsmem_traffic(table)
-    assert set(traffic.kind) == {"pull"} and (traffic.bytes == 160).all()
-    assert set(zip(traffic.source, traffic.destination, strict=True)) == {
-        (c // 4 * 4 + (c + 1) % 4, c) for c in range(8)
-    }
-    moved = interpreter.bytes_by_space(table)
-    assert moved["dsmem read"] == 8 * 160 and moved["shared write"] == 8 * 256 and "dsmem write" not in moved
+    assert traffic(table) == {(c // 4 * 4 + (c + 1) % 4, c, "pull"): 160 for c in range(8)}
+    assert moved(table, "ld.shared::cluster") == 8 * 160 and moved(table, "st.shared") == 8 * 256
     remote = table[table.opcode.str.startswith("ld.shared::cluster")]
     assert all((row.addresses == 4 * (np.arange(32) + 32 * row.warp)).all() for row in remote.itertuples())
     assert len(interpreter.shared_accesses(table)) == 16  # the conflict table leaves the memory of others alone
@@ -57,22 +50,25 @@ def test_one_cta_of_a_cluster_can_be_traced_alone():
     table = traced(PUSH, opcodes=("st.async",))
     alone = interpreter.Trace("st.async", ctas=[6])
     launch(PUSH, 8, 4, 64, 16 + 4 * 64 * 4, trace=alone)
-    mine, all_of_it = interpreter.dsmem_traffic(alone.table()), interpreter.dsmem_traffic(table)
-    assert set(mine.source) == {6} and set(mine.destination) == {4, 5, 6, 7}
-    assert (mine.bytes.to_numpy() == all_of_it[all_of_it.source == 6].bytes.to_numpy()).all()
+    pushes = traffic(alone.table())
+    assert set(pushes) == {(6, to, "push") for to in (4, 5, 6, 7)}
+    assert pushes == {ends: size for ends, size in traffic(table).items() if ends[0] == 6}
 
 
-def test_the_timeline_spans_pushes_and_cluster_waits():
-    spans = interpreter.timeline(traced(PUSH, schedule="adversarial(1)"))
-    counts = spans.groupby(["what"]).size()
-    assert counts["wait"] >= 2 * 8 * 2 and counts["push"] >= 8 * 2 * 4
-    assert (spans.start <= spans.end).all()
-    pushes = interpreter.timeline(traced(PUSH))
-    pushes = pushes[pushes.what == "push"]
-    assert (pushes.groupby(["cta", "warp"]).start.nunique() == 4).all()  # each lands with the issue that it began with
+def test_every_push_is_issued_before_it_lands_and_every_wait_passes_once():
+    table = traced(PUSH, schedule="adversarial(1)")
+    pushes = table[table.opcode.str.startswith("st.async")]
+    for (cta, warp), rows in pushes.groupby(["cta", "warp"]):
+        issued, landed = (rows[rows.event == event] for event in ("execute", "land"))
+        assert len(issued) == 4 and landed.lanes.sum() == issued.lanes.sum(), (cta, warp)
+        before = [issued[issued.time < time].lanes.sum() for time in landed.time]
+        assert (landed.lanes.cumsum() <= before).all()
+    waits = table[table.opcode.str.contains("wait")]
+    passed = waits[waits.event == "pass"].groupby(["cta", "warp", "line"]).size()
+    assert len(passed) == 2 * 8 * 2  # of the cluster barrier and of the mbarrier; a try_wait may fail and pass again
 
 
-def test_bulk_copies_have_bytes_sources_and_spans():
+def test_bulk_copies_have_bytes_and_sources_and_land_after_their_issue():
     text = BULK.format(total=256, size=64, to=16, at=0, space="shared::cluster", hint="", policy="")
     source, out = np.arange(128, dtype=np.uint32), np.zeros((2, 32), np.uint32)
     trace = interpreter.Trace(("cp.async", "mbarrier"))
@@ -80,12 +76,9 @@ def test_bulk_copies_have_bytes_sources_and_spans():
     table = trace.table()
     copies = table[table.opcode.str.startswith("cp.async.bulk") & (table.event == "execute")]
     assert (copies.bytes == 64).all() and (copies.lanes == 4).all() and copies.source.notna().all()
-    traffic = interpreter.dsmem_traffic(table)
-    assert traffic.to_dict("records") == [
-        {"source": -1, "destination": c, "kind": "bulk", "bytes": 256} for c in range(2)
-    ]
-    assert interpreter.bytes_by_space(table)["global read"] == 512
-    spans = interpreter.timeline(table)
-    assert (spans[spans.what == "copy"].groupby("cta").size() == 1).all()
-    assert (spans[spans.what == "copy"].end > spans[spans.what == "copy"].start).all()
-    assert (interpreter.global_accesses(table).sectors == 8).all()
+    assert traffic(table) == {(-1, c, "bulk"): 256 for c in range(2)}
+    assert moved(table, "cp.async.bulk") == 512
+    landed = table[table.event == "land"].set_index("cta")
+    assert sorted(landed.index) == [0, 1] and (landed.time > copies.set_index("cta").time).all()
+    for row in copies.itertuples():  # 64 bytes a lane, whole sectors one after the other
+        assert (np.diff(row.source[:4]) == 64).all() and row.source[0] % 64 == 0

@@ -6,20 +6,9 @@ import pytest
 from skinny_gemm import interpreter
 from skinny_gemm.interpreter import launch as machine_launch
 from tests.interpreter.programs import kernel, run
+from tests.support.clusters import BULK, PUSH, RING, SYNC, launch, pushed
 
 SCHEDULES = ["in_order", *(f"adversarial({s})" for s in range(8))]
-SYNC = "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;"
-#: %r1 = rank, %r2 = global thread of the grid, %rd10 = &out[that thread], %r3 = &smem[thread]
-START = """mov.u32 %r1, %cluster_ctarank; mov.u32 %r4, %ctaid.x; mov.u32 %r5, %ntid.x; mad.lo.u32 %r2, %r4, %r5, %r0;
-    mul.wide.u32 %rd11, %r2, 4; add.s64 %rd10, %rd11, %rd0; mov.b32 %r3, smem; mad.lo.u32 %r3, %r0, 4, %r3;"""
-
-
-def launch(body, ctas=4, cluster=4, threads=32, shared=1024, schedule="in_order", start=START, **options):
-    """What `body` leaves in out[thread of the grid]."""
-    out = np.zeros(ctas * threads, np.uint32)
-    program = kernel(start + body, "out", threads, shared, cluster=cluster)
-    run(program, out, grid=(ctas, 1, 1), schedule=schedule, **options)
-    return out.reshape(ctas, threads)
 
 
 def test_special_registers_of_a_cluster():
@@ -39,11 +28,6 @@ def test_a_grid_consists_of_whole_clusters():
         launch("", 6, 4)
     with pytest.raises(ValueError, match=r"cluster \(17, 1, 1\) must be \(x, 1, 1\) with x from 1 to 16"):
         launch("", 17, 17)
-
-
-RING = f"""{{write}} {SYNC}
-    mov.u32 %r6, %cluster_nctarank; add.u32 %r7, %r1, 1; rem.u32 %r7, %r7, %r6;
-    mapa.shared::cluster.u32 %r8, %r3, %r7; {{read}} {SYNC} st.global.b32 [%rd10], %r9;"""
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -176,31 +160,6 @@ def test_a_deadlock_at_the_cluster_barrier_names_the_absent_ctas():
 
 # One pass of a reduction: rank r pushes a word per thread to every owner, which sums what has come.
 
-PUSH = """mov.b32 %r5, smem; setp.eq.u32 %p1, %r0, 0; mov.u32 %r20, %cluster_nctarank; mov.u32 %r21, %ntid.x;
-    mul.lo.u32 %r22, %r20, %r21; shl.b32 %r22, %r22, 2;
-    @!%p1 bra READY; mbarrier.init.shared::cta.b64 [%r5], 1; fence.mbarrier_init.release.cluster;
-    mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r5], %r22;
-READY:
-    bar.sync 0; barrier.cluster.arrive.relaxed.aligned; barrier.cluster.wait.acquire.aligned;
-    mad.lo.u32 %r6, %r1, %r21, %r0; shl.b32 %r6, %r6, 2; add.u32 %r6, %r6, %r5; mov.b32 %r7, 0;
-NEXT:
-    mapa.shared::cluster.u32 %r8, %r6, %r7; mapa.shared::cluster.u32 %r9, %r5, %r7; mad.lo.u32 %r10, %r2, 10, %r7;
-    st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%r8+16], %r10, [%r9];
-    add.u32 %r7, %r7, 1; setp.lt.u32 %p2, %r7, %r20; @%p2 bra NEXT;
-WAIT:
-    mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p3, [%r5], 0; @!%p3 bra WAIT;
-    mov.b32 %r11, 0; mov.b32 %r7, 0; shl.b32 %r12, %r21, 2;
-SUM:
-    ld.shared.b32 %r13, [%r3+16]; add.u32 %r11, %r11, %r13; add.u32 %r3, %r3, %r12;
-    add.u32 %r7, %r7, 1; setp.lt.u32 %p2, %r7, %r20; @%p2 bra SUM;
-    st.global.b32 [%rd10], %r11;"""
-
-
-def pushed(ctas, cluster, threads):
-    thread = 10 * np.arange(ctas * threads).reshape(-1, cluster, threads)
-    owner = np.arange(ctas).reshape(-1, cluster, 1) % cluster
-    return (thread.sum(axis=1, keepdims=True) + cluster * owner).reshape(ctas, threads)
-
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize(("ctas", "cluster", "threads"), [(8, 4, 64), (16, 16, 32)])
@@ -240,17 +199,6 @@ def test_remote_arrivals_free_a_stage(schedule):
         ld.shared.b32 %r8, [%r3+16]; ld.shared.b32 %r9, [%r3+400]; add.u32 %r8, %r8, %r9; st.global.b32 [%rd10], %r8;"""
     out = launch(body, schedule=schedule, races=True)
     assert (out[0] == 2 * np.arange(32) + 96).all() and not out[1:].any()
-
-
-BULK = """mov.b32 %r5, smem; setp.eq.u32 %p1, %r0, 0; @%p1 mbarrier.init.shared::cta.b64 [%r5], 1;
-    @%p1 fence.mbarrier_init.release.cluster; bar.sync 0; mov.u32 %r4, %ctaid.x;
-    @%p1 mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [%r5], {total}; setp.lt.u32 %p2, %r0, 4;
-    mad.lo.u32 %r6, %r0, {size}, %r5; shl.b32 %r9, %r4, 2; add.u32 %r9, %r9, %r0; mul.wide.u32 %rd2, %r9, {size};
-    add.s64 %rd3, %rd2, %rd0; mov.b32 %r10, {size}; mov.b64 %rd9, 0;
-    @%p2 cp.async.bulk.{space}.global.mbarrier::complete_tx::bytes{hint} [%r6+{to}], [%rd3+{at}], %r10, [%r5]{policy};
-    W: mbarrier.try_wait.parity.shared::cta.b64 %p3, [%r5], 0; @!%p3 bra W;
-    mad.lo.u32 %r3, %r0, 4, %r5; ld.shared.b32 %r7, [%r3+16]; ld.shared.b32 %r8, [%r3+144]; add.u32 %r7, %r7, %r8;
-    mad.lo.u32 %r9, %r4, 32, %r0; mul.wide.u32 %rd4, %r9, 4; add.s64 %rd5, %rd4, %rd1; st.global.b32 [%rd5], %r7;"""
 
 
 def bulk(schedule="in_order", total=256, size=64, to=16, at=0, space="shared::cluster", hint=False, cluster=2, n=128):

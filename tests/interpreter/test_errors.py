@@ -150,7 +150,7 @@ def test_torch_tensors_are_written_in_place_and_bad_arguments_refused():
         run(compiled, np.zeros(1, np.uint32))
     with pytest.raises(ValueError, match="schedule 'random' must be"):
         run(compiled, a, out, schedule="random")
-    with pytest.raises(ValueError, match="seed -1 must be"):
+    with pytest.raises(ValueError, match="seed is -1, but must be an integer"):
         interpreter.adversarial(-1)
     with pytest.raises(ValueError, match="grid .* must be three positive integers"):
         run(compiled, a, out, grid=(0, 1, 1))

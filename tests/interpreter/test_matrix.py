@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from skinny_gemm.layouts import fragments
-from tests.interpreter.programs import from_bf16, kernel, run, to_bf16
+from skinny_gemm.runtime.bfloat16 import from_bits, to_bits
+from tests.interpreter.programs import kernel, run
 
 LANES = np.arange(32)
 
@@ -32,7 +33,7 @@ def test_ldmatrix_gives_each_lane_its_elements(count, trans):
     run(kernel(body, shared=512), tile, out)
     for matrix in range(count):
         for half in range(2):
-            row, column = fragments.ldmatrix_element(LANES, half)
+            row, column = LANES // 4, 2 * (LANES % 4) + half
             if trans:
                 row, column = column, row
             assert ((out[matrix] >> 16 * half & 0xFFFF) == tile[matrix, row, column]).all()
@@ -62,14 +63,14 @@ def pack(matrix, element, registers):
 @pytest.mark.parametrize("seed", range(4))
 def test_mma_is_the_fp64_product_of_the_isa_fragments(seed):
     random = np.random.default_rng(seed)
-    a, b = to_bf16(random.standard_normal((16, 16))), to_bf16(random.standard_normal((16, 8)))
+    a, b = to_bits(random.standard_normal((16, 16))), to_bits(random.standard_normal((16, 8)))
     c = random.standard_normal((16, 8)).astype(np.float32)
     words = np.stack([c[fragments.c_element(LANES, word)] for word in range(4)]).view(np.uint32)
     out = np.zeros((4, 32), np.float32)
     compiled = kernel(mma_program(), "a b c out")
     run(compiled, pack(a, fragments.a_element, 4), pack(b, fragments.b_element, 2), words, out)
-    exact = from_bf16(a).astype(np.float64) @ from_bf16(b).astype(np.float64) + c
-    scale = np.abs(from_bf16(a)).astype(np.float64) @ np.abs(from_bf16(b)) + np.abs(c)
+    exact = from_bits(a).astype(np.float64) @ from_bits(b).astype(np.float64) + c
+    scale = np.abs(from_bits(a)).astype(np.float64) @ np.abs(from_bits(b)) + np.abs(c)
     for word in range(4):
         place = fragments.c_element(LANES, word)
         assert (np.abs(out[word] - exact[place]) <= 2**-23 * 4 * scale[place]).all()
@@ -110,13 +111,13 @@ def chain_program(steps, fused):
 
 
 def test_a_fused_run_equals_single_steps():
-    tile = to_bf16(np.random.default_rng(1).standard_normal(256))
+    tile = to_bits(np.random.default_rng(1).standard_normal(256))
     results = []
     for fused in (True, False):
         out = np.zeros((4, 32), np.float32)
         run(kernel(chain_program(3, fused), shared=512), tile, out)
         results.append(out)
-    scale = np.abs(from_bf16(tile)).max() ** 2 * 48
+    scale = np.abs(from_bits(tile)).max() ** 2 * 48
     assert np.abs(results[0] - results[1]).max() <= 2**-22 * scale
     assert np.abs(results[0]).max() > 0
 
@@ -129,7 +130,7 @@ def test_a_run_starts_from_the_accumulator_as_it_was():
     program = program.replace(start, "mov.f32 %r20, 0f40E00000;")
     end += len(program) - len(chain_program(1, fused=True))
     clobbered = program[:end] + " mov.b32 %r20, 0;" + program[end:]
-    tile = to_bf16(np.random.default_rng(1).standard_normal(256))
+    tile = to_bits(np.random.default_rng(1).standard_normal(256))
     results = []
     for text in (program, clobbered):
         out = np.zeros((4, 32), np.float32)

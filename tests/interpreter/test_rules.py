@@ -5,7 +5,7 @@ import pytest
 
 from skinny_gemm import interpreter
 from tests.interpreter.programs import kernel, run
-from tests.interpreter.test_clusters import SYNC, launch
+from tests.support.clusters import SYNC, launch
 
 INIT = """mov.b32 %r5, smem; setp.eq.u32 %p1, %r0, 0; @%p1 mbarrier.init.shared.b64 [%r5+512], 1; bar.sync 0;"""
 WAIT = "W: mbarrier.try_wait.parity.shared.b64 %p2, [{at}], {parity}; @!%p2 bra W;"
@@ -83,5 +83,5 @@ def test_options_that_do_not_fit_are_one_sentence(options, message):
 
 def test_seeds_are_integers_of_any_make():
     assert interpreter.adversarial(np.int64(3)).name == "adversarial(3)"
-    with pytest.raises(ValueError, match="seed True must be"):
+    with pytest.raises(ValueError, match="seed is True, but must be an integer"):
         interpreter.adversarial(True)

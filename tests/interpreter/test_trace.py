@@ -11,7 +11,9 @@ from skinny_gemm.problem import GemmProblem
 from skinny_gemm.runtime import compile_kernel
 from skinny_gemm.tactics import WarpSplitKTactic
 from tests.interpreter.programs import Gemm, kernel, run
+from tests.support.clusters import moved
 
+SECTOR = 32  #: bytes of global memory that move as one
 N, K, TACTIC = 64, 1024, WarpSplitKTactic.parse("16,8,256,2,1")
 
 
@@ -53,14 +55,13 @@ def test_conflicts_of_an_unswizzled_access_are_counted():
 
 
 def test_copies_read_whole_sectors_and_every_byte_once(traced):
-    requests = interpreter.global_accesses(traced)
-    copies = requests[requests.opcode.str.startswith("cp.async")]
-    assert (copies.sectors == copies.ideal).all()
-    moved = interpreter.bytes_by_space(traced)
-    bias = traced[traced.opcode.str.startswith("ld.global")]
-    assert moved["global read"] == 2 * 16 * K + 2 * 7 * K + (bias.lanes * bias.bytes).sum()
-    assert copies.lanes.mul(copies.bytes).sum() == 2 * 16 * K + 2 * 7 * K  # rows past M are never read
-    assert moved["global write"] == 2 * 16 * 7
+    copies = traced[traced.source.notna()]
+    for row in copies.itertuples():
+        used = row.source[(row.active >> np.arange(32)) & 1 == 1]
+        sectors = np.unique(np.concatenate([used, used + row.bytes - 1]) // SECTOR)
+        assert len(sectors) * SECTOR == len(np.unique(used)) * row.bytes
+    assert moved(traced, "cp.async") == 2 * 16 * K + 2 * 7 * K  # rows past M are never read
+    assert moved(traced, "st.global") == 2 * 16 * 7
 
 
 def test_barrier_events_show_phases_and_counts(traced):
@@ -75,12 +76,14 @@ def test_barrier_events_show_phases_and_counts(traced):
     assert sorted(named.warp) == [0, 1, 2, 3]
 
 
-def test_the_timeline_has_a_span_for_every_wait_and_copy(traced):
-    spans = interpreter.timeline(traced)
-    assert (spans.start <= spans.end).all()
-    counts = spans.groupby(["warp", "what"]).size().unstack(fill_value=0)
-    assert counts["copy"].tolist() == [0, 0, 0, 0, 4, 4, 4]
-    assert counts["mma"][:4].min() > 0
+def test_every_batch_of_copies_is_tied_once_and_lands_once_later(traced):
+    tied = traced[traced.opcode.str.startswith("cp.async.mbarrier") & (traced.event == "execute")]
+    landed = traced[traced.event == "land"]
+    for warp in (4, 5, 6):
+        issues, landings = (sorted(rows[rows.warp == warp].time) for rows in (tied, landed))
+        assert len(issues) == len(landings) == 4
+        assert all(issue < landing for issue, landing in zip(issues, landings, strict=True))
+    assert set(landed.warp) == {4, 5, 6}
 
 
 def test_a_trace_is_bounded_and_chosen():
@@ -93,7 +96,7 @@ def test_a_trace_is_bounded_and_chosen():
     short = interpreter.Trace(limit=100)
     gemm.run(compiled, TACTIC, trace=short)
     assert short.truncated and len(short.table()) <= 100
-    with pytest.raises(ValueError, match="limit 0 must be"):
+    with pytest.raises(ValueError, match="limit is 0, but must be"):
         interpreter.Trace(limit=0)
 
 

@@ -10,7 +10,9 @@ import pytest
 
 from skinny_gemm import interpreter
 from skinny_gemm.layouts import mailbox
-from tests.interpreter.programs import Front, from_bf16
+from skinny_gemm.runtime.bfloat16 import from_bits
+from tests.interpreter.programs import Front
+from tests.support.clusters import traffic
 
 RANK = Front.RANK
 SINGLE = (9, "2,2,2,2,0,1")  # one pass, two CTAs per cluster, all weights staged
@@ -28,7 +30,7 @@ def test_what_is_published_agrees_with_fp64_and_the_rest_stays_empty(case):
     case = front(*case)
     p, box = case.front, case.run(races=True, preceding=("x",))
     first = mailbox.latent_column(RANK, p.shard, 0)
-    latent = from_bf16(box[:, first : first + p.shard])
+    latent = from_bits(box[:, first : first + p.shard])
     assert np.abs(latent - case.exact[:, p.split :]).max() < 2**-8 * np.abs(case.exact).max()
     first = mailbox.logit_column(RANK, p.valid, 0, p.latent)
     logits = np.ascontiguousarray(box[:, first : first + 2 * p.valid]).view(np.float32)
@@ -59,11 +61,9 @@ def test_traffic_between_the_ctas_is_what_the_partition_says():
     """Every CTA pushes the parts of each block to its owner: 512 bytes per warp and block."""
     case, trace = front(*GROUPS), interpreter.Trace(("st.async", "cp.async.bulk"), ctas=range(2))
     case.run(trace=trace)
-    traffic = interpreter.dsmem_traffic(trace.table())
-    pushes = traffic[traffic.kind == "push"]
-    assert len(pushes) == 4  # of the five blocks the first CTA owns three
-    assert (pushes.bytes == np.where(pushes.destination == 0, 3, 2) * 2 * 512).all()
-    assert (traffic[traffic.kind == "bulk"].bytes == 33 * 256 * 2 // 2).all()
+    blocks = {0: 3, 1: 2}  # that each CTA owns
+    pushes = {(cta, to, "push"): 2 * 512 * blocks[to] for cta in range(2) for to in range(2)}
+    assert traffic(trace.table()) == pushes | {(-1, cta, "bulk"): 33 * 256 * 2 // 2 for cta in range(2)}
 
 
 MUTATIONS = {

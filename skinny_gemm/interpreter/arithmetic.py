@@ -4,11 +4,15 @@ A register of a group of warps is an array (CTAs | 1, warps | 1, lanes | 1) of u
 predicate; a dimension of 1 means that all share the value. Types are views.
 """
 
+from typing import Any
+
 import numpy as np
+from numpy import ndarray
+
+from ..layouts import WARP
 
 U2, U4, U8 = np.uint16, np.uint32, np.uint64
 I4, I8, F4 = np.int32, np.int64, np.float32
-WARP = 32
 
 TRUE = np.ones((1, 1, 1), bool)
 FALSE = np.zeros((1, 1, 1), bool)
@@ -22,10 +26,11 @@ class Accumulator:
 
     __slots__ = ("tile", "words")
 
-    def __init__(self, tile):
-        self.tile, self.words = tile, None
+    def __init__(self, tile: ndarray):
+        self.tile = tile
+        self.words: ndarray | None = None
 
-    def word(self, v):
+    def word(self, v: int) -> ndarray:
         """Register `v` 0..3 as bits: lane l holds feature l div 4 + 8 (v div 2), token 2 (l mod 4) + v mod 2."""
         if self.words is None:
             c, w = self.tile.shape[:2]
@@ -39,16 +44,16 @@ class Word:
 
     __slots__ = ("accumulator", "v")
 
-    def __init__(self, accumulator, v):
+    def __init__(self, accumulator: Accumulator, v: int):
         self.accumulator, self.v = accumulator, v
 
 
-def bits(value):
+def bits(value: Any) -> ndarray:
     """The bits of a register that may still be a `Word`."""
     return value.accumulator.word(value.v) if value.__class__ is Word else value
 
 
-def select(array, rows, warps):
+def select(array: ndarray, rows: ndarray | None, warps: ndarray | None) -> ndarray:
     """The part of a value that belongs to some rows (CTAs) and warps of its group; None keeps all."""
     if rows is not None and array.shape[0] > 1:
         array = array[rows]
@@ -57,9 +62,9 @@ def select(array, rows, warps):
     return array
 
 
-def select_registers(registers, rows, warps):
+def select_registers(registers: list, rows: ndarray | None, warps: ndarray | None) -> list:
     """`select` for a list of registers (None where undefined); `Word`s that share an accumulator still do."""
-    accumulators = {}
+    accumulators: dict[int, Accumulator] = {}
     out = registers.copy()
     for i, value in enumerate(registers):
         if value is None:
@@ -74,39 +79,41 @@ def select_registers(registers, rows, warps):
     return out
 
 
-def words(raw, count, dtype):
+def words(raw: ndarray, count: int, dtype: type) -> list[ndarray]:
     """The `count` words of `dtype` that each element of `raw` consists of, first in memory first."""
-    parts = np.ascontiguousarray(raw).view(dtype).reshape(*raw.shape, count)
+    parts: ndarray = np.ascontiguousarray(raw).view(dtype).reshape(*raw.shape, count)
     return [parts[..., i] for i in range(count)]
 
 
-def merge(mask, new, old):
+def merge(mask: ndarray, new: Any, old: Any) -> Any:
     """`new` where `mask`, else `old`; `new` alone where `old` was never written."""
     if old is None:
         return new
     return np.where(mask, bits(new), bits(old))
 
 
-def accumulator_tile(words):
+def _lanes_8x4(word):
+    return np.broadcast_to(word, (*word.shape[:2], WARP)).reshape(*word.shape[:2], 8, 4)
+
+
+def accumulator_tile(words: tuple) -> ndarray | None:
     """The float32 tile (CTAs, warps, 16, 8) of four accumulator registers, or None if they are all zero."""
     first = words[0]
     if first.__class__ is Word and all(
         w.__class__ is Word and w.accumulator is first.accumulator and w.v == v for v, w in enumerate(words)
     ):
         return first.accumulator.tile
-    words = [bits(w) for w in words]
+    words = tuple(bits(w) for w in words)
     if all(w.size == 1 and not w.any() for w in words):
         return None
     c, w = (max(x.shape[axis] for x in words) for axis in (0, 1))
     tile = np.empty((c, w, 2, 8, 4, 2), U4)
     for v, word in enumerate(words):
-        tile[:, :, v >> 1, :, :, v & 1] = np.broadcast_to(word, (word.shape[0], word.shape[1], WARP)).reshape(
-            word.shape[0], word.shape[1], 8, 4
-        )
+        tile[:, :, v >> 1, :, :, v & 1] = _lanes_8x4(word)
     return tile.reshape(c, w, 16, 8).view(F4)
 
 
-def mma(a, b, words):
+def mma(a: ndarray, b: ndarray, words: tuple) -> tuple[Word, Word, Word, Word]:
     """a @ b^T + the accumulator `words`, as four `Word`s.
 
     `a` (CTAs, warps, 16, K) and `b` (CTAs, warps, 8, K) are float32 values of BF16. The order of the additions: one
@@ -121,73 +128,55 @@ def mma(a, b, words):
     return Word(accumulator, 0), Word(accumulator, 1), Word(accumulator, 2), Word(accumulator, 3)
 
 
-def widen_bf16(pairs):
+def widen_bf16(pairs: ndarray) -> ndarray:
     """BF16 pairs in uint32 (..., n) -> float32 (..., 2 n), low half first."""
     return (np.ascontiguousarray(pairs).view(U2).astype(U4) << 16).view(F4)
 
 
-def fragment(registers, rows):
+def fragment(registers: tuple, rows: int) -> ndarray:
     """Registers of an A (`rows` 16, four) or B (`rows` 8, two) operand as a float32 matrix (CTAs, warps, rows, 16)."""
-    registers = [bits(r) for r in registers]
+    registers = tuple(bits(r) for r in registers)
     c, w = (max(x.shape[axis] for x in registers) for axis in (0, 1))
     pairs = np.empty((c, w, rows, 8), U4)
     for i, register in enumerate(registers):
         top, half = (8 * (i & 1), i >> 1) if rows == 16 else (0, i)
-        shape = register.shape[:2]
-        pairs[:, :, top : top + 8, 4 * half : 4 * half + 4] = np.broadcast_to(register, (*shape, WARP)).reshape(
-            *shape, 8, 4
-        )
+        pairs[:, :, top : top + 8, 4 * half : 4 * half + 4] = _lanes_8x4(register)
     return widen_bf16(pairs)
 
 
-def bf16_bits(value):
+def bf16_bits(value: ndarray) -> ndarray:
     """float32 bits -> BF16 bits (uint32), round to nearest even; every NaN becomes 0x7fff as on the hardware."""
     rounded = (value + (((value >> 16) & U4(1)) + U4(0x7FFF))) >> 16
     return np.where((value & U4(0x7FFFFFFF)) > U4(0x7F800000), U4(0x7FFF), rounded)
 
 
-def bf16x2(high, low):
+def bf16x2(high: ndarray, low: ndarray) -> ndarray:
     """`cvt.rn.bf16x2.f32`: the first source is the high half."""
     return (bf16_bits(high) << 16) | bf16_bits(low)
 
 
-def shift_left(value, amount):
-    """`shl`: amounts past the width give 0."""
-    width = value.dtype.itemsize * 8
-    amount = np.minimum(amount, U4(width)).astype(value.dtype)
-    return np.where(amount >= width, value.dtype.type(0), value << (amount & value.dtype.type(width - 1)))
+def shift_left(value: ndarray, amount: ndarray) -> ndarray:
+    """`shl`: amounts past the width give 0, as NumPy's do."""
+    return value << np.minimum(amount, U4(64)).astype(value.dtype)
 
 
-def shift_right(value, amount):
-    """`shr` of a signed or unsigned view: amounts past the width give the sign or 0."""
-    width = value.dtype.itemsize * 8
-    if value.dtype.kind == "i":
-        return value >> np.minimum(amount, U4(width - 1)).astype(value.dtype)
-    amount = np.minimum(amount, U4(width)).astype(value.dtype)
-    return np.where(amount >= width, value.dtype.type(0), value >> (amount & value.dtype.type(width - 1)))
+def shift_right(value: ndarray, amount: ndarray) -> ndarray:
+    """`shr` of a signed or unsigned view: amounts past the width give the sign or 0, as NumPy's do."""
+    return value >> np.minimum(amount, U4(64)).astype(value.dtype)
 
 
-def divide(a, b):
+def divide(a: ndarray, b: ndarray) -> ndarray:
     """Integer division that truncates; by zero all bits are set, as on the hardware."""
     safe = np.where(b == 0, b.dtype.type(1), b)
-    if a.dtype.kind == "u":
-        quotient = a // safe
-    else:
-        quotient = _truncating(a, safe)
-    return np.where(b == 0, a.dtype.type(-1 if a.dtype.kind == "i" else np.iinfo(a.dtype).max), quotient)
+    return np.where(b == 0, ~a.dtype.type(0), (a - np.fmod(a, safe)) // safe)
 
 
-def _truncating(a, b):
-    quotient, remainder = a // b, a % b
-    return quotient + ((remainder != 0) & ((a < 0) != (b < 0))).astype(a.dtype)
-
-
-def remainder(a, b):
+def remainder(a: ndarray, b: ndarray) -> ndarray:
     """`a - (a / b) * b` with the truncating division; the dividend where `b` is zero."""
-    return np.where(b == 0, a, a - divide(a, b) * b)
+    return np.where(b == 0, a, np.fmod(a, b))
 
 
-def multiply_high(a, b):
+def multiply_high(a: ndarray, b: ndarray) -> ndarray:
     """The upper half of the product of two 32- or 64-bit views."""
     if a.dtype.itemsize == 4:
         wide = I8 if a.dtype.kind == "i" else U8
@@ -202,7 +191,7 @@ def multiply_high(a, b):
     return high.view(a.dtype)
 
 
-def shuffle(mode, value, b, c):
+def shuffle(mode: str, value: ndarray, b: ndarray, c: ndarray) -> tuple[ndarray, ndarray]:
     """`shfl.sync`: (value from the source lane, whether that lane was in range).
 
     `mode` is idx, up, down or bfly; `c` packs the clamp (bits 0-4) and the segment mask (bits 8-12).
@@ -211,21 +200,17 @@ def shuffle(mode, value, b, c):
     lane = LANES.astype(I8)
     clamp, segment = c & 31, (c >> 8) & 31
     last = (lane & segment) | (clamp & ~segment)
-    first = lane & segment
     b = b & 31
     match mode:
         case "up":
             source = lane - b
-            valid = source >= last
         case "down":
             source = lane + b
-            valid = source <= last
         case "bfly":
             source = lane ^ b
-            valid = source <= last
         case _:
-            source = first | (b & ~segment)
-            valid = source <= last
+            source = (lane & segment) | (b & ~segment)
+    valid = source >= last if mode == "up" else source <= last
     source = np.where(valid, source, lane)
     if value.shape[2] == 1:
         return value, valid
@@ -237,28 +222,24 @@ def shuffle(mode, value, b, c):
     return np.take_along_axis(np.broadcast_to(value, shape), np.broadcast_to(source, shape), axis=2), valid
 
 
-def vote(mode, predicate, mask):
+def vote(mode: str, predicate: ndarray, mask: ndarray) -> ndarray:
     """`vote.sync` over the lanes in `mask` (a bool array): `any`, `all`, `uni` as predicate, `ballot` as bits."""
     predicate, mask = np.broadcast_arrays(predicate, mask)
     if predicate.shape[2] == 1:
         predicate, mask = (np.broadcast_to(x, (*x.shape[:2], WARP)) for x in (predicate, mask))
     voted = predicate & mask
-    match mode:
-        case "any":
-            return voted.any(axis=2, keepdims=True)
-        case "all":
-            return (predicate | ~mask).all(axis=2, keepdims=True)
-        case "uni":
-            return (predicate | ~mask).all(axis=2, keepdims=True) | ~voted.any(axis=2, keepdims=True)
-    return (voted.astype(U4) << LANES).sum(axis=2, keepdims=True, dtype=U4)
+    if mode == "ballot":
+        return (voted.astype(U4) << LANES).sum(axis=2, keepdims=True, dtype=U4)
+    some, every = voted.any(axis=2, keepdims=True), (predicate | ~mask).all(axis=2, keepdims=True)
+    return {"any": some, "all": every, "uni": every | ~some}[mode]
 
 
-def lane_mask(membermask):
+def lane_mask(membermask: ndarray) -> ndarray:
     """A 32-bit member mask as a bool array over lanes."""
     return (membermask >> LANES) & U4(1) != 0
 
 
-def reduce_lanes(name, value, members):
+def reduce_lanes(name: str, value: ndarray, members: ndarray) -> ndarray:
     """`redux.sync`: one value per warp, over the lanes in `members`."""
     shape = np.broadcast_shapes(value.shape, members.shape)
     value, members = np.broadcast_to(value, (*shape[:2], WARP)), np.broadcast_to(members, (*shape[:2], WARP))
@@ -270,17 +251,17 @@ def reduce_lanes(name, value, members):
     return function.reduce(chosen, axis=2, keepdims=True, dtype=value.dtype)
 
 
-def to_integer(value, kind):
-    """Whole float32 values as integers of `kind`, saturating; NaN gives 0."""
-    info = np.iinfo(kind)
-    wide = np.clip(np.nan_to_num(value.astype(np.float64), nan=0.0), info.min, info.max)
-    return wide.astype(I8).astype(kind)
+def to_integer(value: ndarray, mode: str, kind: str) -> ndarray:
+    """`cvt` of float32 values to u32 or s32 (`kind`), as bits: rounded by `mode`, saturating; NaN gives 0."""
+    rounded = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}[mode](value)
+    limits = np.iinfo(I4 if kind == "s32" else U4)
+    return np.clip(np.nan_to_num(rounded.astype(np.float64)), limits.min, limits.max).astype(I8).astype(U4)
 
 
 # Bits
 
 
-def lop3(a, b, c, table):
+def lop3(a: ndarray, b: ndarray, c: ndarray, table: int) -> ndarray:
     """Bit i of the result is the bit of `table` that the i-th bits of a, b, c (most significant first) number."""
     out = np.zeros((1, 1, 1), U4)
     for i in range(8):
@@ -289,7 +270,7 @@ def lop3(a, b, c, table):
     return out
 
 
-def permute_bytes(a, b, selector):
+def permute_bytes(a: ndarray, b: ndarray, selector: ndarray) -> ndarray:
     """`prmt`: each nibble of `selector` picks one of the eight bytes b:a; with its top bit set, that byte's sign."""
     pool = b.astype(U8) << U8(32) | a.astype(U8)
     out = np.zeros((1, 1, 1), U4)
@@ -301,7 +282,7 @@ def permute_bytes(a, b, selector):
     return out
 
 
-def extract_bits(value, start, count):
+def extract_bits(value: ndarray, start: ndarray, count: ndarray) -> ndarray:
     """`bfe` of a signed or unsigned view: the field at bit `start` (both modulo 256), sign-extended where signed."""
     width = value.dtype.itemsize * 8
     start, count = (np.minimum(x & U4(255), U4(width)) for x in (start, count))
@@ -316,7 +297,7 @@ def extract_bits(value, start, count):
     return np.where(count == 0, unsigned.dtype.type(0), out).view(value.dtype)
 
 
-def insert_bits(a, b, start, count):
+def insert_bits(a: ndarray, b: ndarray, start: ndarray, count: ndarray) -> ndarray:
     """`bfi`: `b` with the low `count` bits of `a` at bit `start`."""
     width = a.dtype.itemsize * 8
     start, count = (np.minimum(x & U4(255), U4(width)) for x in (start, count))
@@ -324,27 +305,23 @@ def insert_bits(a, b, start, count):
     return shift_left(a, start) & field | b & ~field
 
 
-def funnel_shift(low, high, amount, left, wrap):
-    """`shf`: 32 bits of high:low, shifted left (the upper word) or right (the lower)."""
-    amount = amount & U4(31) if wrap else np.minimum(amount, U4(32))
+def funnel_shift(low: ndarray, high: ndarray, amount: ndarray, side: str, mode: str) -> ndarray:
+    """`shf`: 32 bits of high:low, shifted left ("l", the upper word) or right (the lower); `mode` wrap or clamp."""
+    amount = amount & U4(31) if mode == "wrap" else np.minimum(amount, U4(32))
     both = high.astype(U8) << U8(32) | low.astype(U8)
-    shifted = both << amount.astype(U8) >> U8(32) if left else both >> amount.astype(U8)
+    shifted = both << amount.astype(U8) >> U8(32) if side == "l" else both >> amount.astype(U8)
     return shifted.astype(U4)
 
 
-def leading_zeros(value):
+def leading_zeros(value: ndarray) -> ndarray:
     """`clz` of 32 or 64 bits."""
-    count = np.zeros(value.shape, U4)
     width = value.dtype.itemsize * 8
-    for step in (32, 16, 8, 4, 2, 1):
-        if step < width:
-            empty = value >> value.dtype.type(width - step) == 0
-            count = count + np.where(empty, U4(step), U4(0))
-            value = np.where(empty, value << value.dtype.type(step), value)
-    return count + (value == 0).astype(U4)
+    for step in (1, 2, 4, 8, 16, 32)[: width.bit_length() - 1]:
+        value = value | value >> value.dtype.type(step)  # ends with every bit set below the highest one
+    return U4(width) - np.bitwise_count(value)
 
 
-def reverse_bits(value):
+def reverse_bits(value: ndarray) -> ndarray:
     """`brev` of 32 or 64 bits."""
     width = value.dtype.itemsize * 8
     for step in (1, 2, 4, 8, 16, 32)[: width.bit_length() - 1]:

@@ -18,12 +18,13 @@ import pytest
 
 from skinny_gemm import device, records, tactics
 from skinny_gemm.bench.task import Measurement
-from skinny_gemm.explore import TacticExplorer, controls, shown
+from skinny_gemm.explore import TacticExplorer
 from skinny_gemm.figures import performance, views
 from skinny_gemm.problem import FrontProblem, GemmProblem
 from skinny_gemm.records import model
 from skinny_gemm.tactics import Footprint, Tactic
 from tests.support.drawings import texts
+from tests.support.widgets import text
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 H200 = device.get("h200")
@@ -32,10 +33,6 @@ H200 = device.get("h200")
 @pytest.fixture
 def explorer():
     return TacticExplorer(FIXTURES)
-
-
-def text(widget) -> str:
-    return re.sub(r"<[^>]+>", " ", widget.value)
 
 
 def test_starts_at_the_default_tactic_with_recorded_data(explorer):
@@ -382,30 +379,6 @@ def test_a_kernel_that_cannot_be_made_is_told_and_leaves_the_controls(monkeypatc
     assert {name: control.value for name, control in explorer.fields.items()} == vars(before)
     explorer.kernel.value = "warp-splitk"
     assert explorer.trouble.value == "" and explorer.tactic == before
-
-
-def test_a_few_choices_are_buttons_and_many_a_slider():
-    control = controls.Choice("field", lambda _: None)
-    assert control.value is None
-    control.offer((1, 2))
-    assert type(control.children[0]).__name__ == "ToggleButtons" and control.value == 1
-    control.value = 2
-    control.offer(tuple(range(3, 12)))
-    assert type(control.children[0]).__name__ == "SelectionSlider" and control.value == 3, "the nearest"
-    control.offer(())
-    assert control.children[0].disabled and control.value == 3
-    with pytest.raises(ValueError, match="field is 99"):
-        control.value = 99
-
-
-def test_a_missing_explorer_says_which_cell_to_run(monkeypatch):
-    from skinny_gemm.explore import base
-
-    monkeypatch.setattr(base, "_latest", {})
-    with pytest.raises(ValueError, match="There is no TacticExplorer yet: run the cell above"):
-        shown(TacticExplorer)
-    explorer = TacticExplorer(FIXTURES)
-    assert shown(TacticExplorer) is explorer
 
 
 def test_points_of_several_campaigns_are_the_newest_and_all_are_named(tmp_path):

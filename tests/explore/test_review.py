@@ -6,7 +6,6 @@
 """
 
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from skinny_gemm.analysis.review import design_review
 from skinny_gemm.explore import ReviewExplorer, shown
 from skinny_gemm.figures import export
 from skinny_gemm.report import pack
+from tests.support.widgets import text
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 
@@ -23,10 +23,6 @@ FIXTURES = Path(__file__).parents[1] / "fixtures"
 @pytest.fixture
 def explorer():
     return ReviewExplorer(FIXTURES)
-
-
-def text(widget) -> str:
-    return re.sub(r"<[^>]+>", " ", widget.value)
 
 
 def candidates(explorer) -> list[str]:

@@ -13,10 +13,7 @@ from skinny_gemm.figures import style
 from skinny_gemm.layouts import mailbox as layout
 from skinny_gemm.problem import KIMI_K3, FrontProblem
 from tests.support.drawings import rectangles, texts
-
-
-def text(widget):
-    return re.sub(r"<[^>]+>", " ", widget.value)
+from tests.support.widgets import text
 
 
 def test_a_row_is_divided_among_ranks_without_gap_or_overlap():

@@ -1,0 +1,315 @@
+"""What instructions become: functions that write the lines of one instruction with a `Writer`.
+
+The lines call the group of warps (`g`), NumPy or `arithmetic` (`ops`). Opcode and operands fit the instruction's row
+(isa.py) already; what a function cannot match beyond that it refuses.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable
+
+from .errors import unsupported
+from .parser import Address, Imm, Instruction, Reg, Vector, width_of
+from .writer import Writer, dtype_of
+
+COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "lo": "<", "ls": "<=", "hi": ">",
+           "hs": ">=", "equ": "==", "neu": "!=", "ltu": "<", "leu": "<=", "gtu": ">", "geu": ">="}  # fmt: skip
+COMBINE = {"and": "&", "or": "|", "xor": "^"}
+#: Orders and scopes that loads and stores may name: memory is coherent here.
+ORDERS = ("weak", "relaxed", "acquire", "release", "volatile", "nc", "cta", "cluster", "gpu", "sys")
+#: The memory that a modifier names; `dsmem` is the shared memory of the cluster.
+SPACES = {"global": "global", "shared": "shared", "shared::cta": "shared", "shared::cluster": "dsmem"}
+#: The group's methods that access it.
+METHODS = {"global": "global", "shared": "shared", "dsmem": "cluster"}
+CACHE_HINT = "L2::cache_hint"  #: asks for a policy as a last operand; hints change nothing here
+COPY_BYTES = (4, 8, 16)  #: of one cp.async
+
+
+# Templates
+
+
+def value(template: str, kind: str = "") -> Callable[[Writer, Instruction], None]:
+    """An emitter: the first operand becomes `template` of the others, `a` to `d`, computed as `kind`.
+
+    `{a}` is an operand as the opcode's type; see `typed` for `{a:u}` and for `kind`.
+    """
+
+    def emit(w: Writer, ins: Instruction):
+        text = template.format(op=ins.op, **_named(w, ins, ins.operands[1:]))
+        w.result(ins.operands[0], text, typed(kind, ins.op[-1]))
+
+    return emit
+
+
+def line(template: str) -> Callable[[Writer, Instruction], None]:
+    """An emitter of lines in which `a` to `d` are the operands and `has[x]` says whether the opcode has a modifier."""
+
+    def emit(w: Writer, ins: Instruction):
+        has = defaultdict(bool, dict.fromkeys(ins.op, True))
+        text = template.format(index=ins.index, mask=w.mask, has=has, **_named(w, ins, ins.operands))
+        w.out += text.split("\n")
+
+    return emit
+
+
+def nothing(w: Writer, ins: Instruction):
+    """No code: what has no effect here, jumps, and what the machine executes."""
+
+
+def typed(name: str, kind: str) -> str:
+    """A type by its `name` in a template: "" is the opcode's own (`kind`), `u` that without its sign, `b` its bits,
+    `wide` twice as wide, and any other stands for itself."""
+    match name:
+        case "":
+            return kind
+        case "u":
+            return "u" + kind[1:] if kind[0] == "s" else kind
+        case "b":
+            return "b" + kind[1:]
+        case "wide":
+            return kind[0] + str(2 * width_of(kind))
+    return name
+
+
+class _Operand:
+    """An operand in a template."""
+
+    def __init__(self, w: Writer, operand, kind: str):
+        self.w, self.operand, self.kind = w, operand, kind
+
+    def __format__(self, name: str) -> str:
+        if name == "literal":
+            return str(self.operand.value)
+        if isinstance(self.operand, Address):
+            return self.w.address(self.operand, width_of(name) if name else 32)
+        if name == "widened":
+            return f"{self.w.value(self.operand, self.kind)}.astype({dtype_of(typed('wide', self.kind))})"
+        return self.w.value(self.operand, typed(name, self.kind))
+
+
+def _named(w: Writer, ins: Instruction, operands: tuple) -> dict[str, _Operand]:
+    return {name: _Operand(w, operand, ins.op[-1]) for name, operand in zip("abcd", operands, strict=False)}
+
+
+def _items(operand) -> tuple:
+    return operand.items if isinstance(operand, Vector) else (operand,)
+
+
+# Data movement
+
+
+def move(w: Writer, ins: Instruction):
+    d, a = ins.operands
+    kind = ins.op[-1]
+    parts = d if isinstance(d, Vector) else a
+    if not isinstance(parts, Vector):
+        return w.result(d, w.value(a, typed("b", kind)), typed("b", kind))
+    part, wide = width_of(kind) // len(parts.items), f"u{width_of(kind) // 8}"
+    if kind[0] != "b" or part * len(parts.items) != width_of(kind) or part < 8:
+        w.refuse()
+    if parts is a:
+        terms = [
+            f"({w.value(item, f'b{part}')}.astype({wide}) << {w.constant(i * part, wide)})"
+            for i, item in enumerate(a.items)
+        ]
+        return w.result(d, " | ".join(terms), kind)
+    for i, item in enumerate(d.items):  # low first
+        w.result(item, f"({w.value(a, kind)} >> {w.constant(i * part, wide)}).astype(u{part // 8})", f"b{part}")
+
+
+def convert_integer(w: Writer, ins: Instruction):
+    to, source = ins.op[1:]
+    d, a = ins.operands
+    step = f"{'i' if source[0] == 's' else 'u'}{width_of(to) // 8}"
+    w.result(d, f"{w.value(a, source)}.astype({step}).view(u{width_of(to) // 8})", "u" + to[1:])
+
+
+def load_parameter(w: Writer, ins: Instruction):
+    d, a = ins.operands
+    place = w.parameters[a.base].offset + a.offset, width_of(ins.op[-1]) // 8
+    if place not in {(p.offset, p.size) for p in w.parameters.values()}:  # only whole parameters
+        w.refuse()
+    w.result(d, f"g.parameter({place[0]}, {place[1]})", f"b{8 * place[1]}")
+
+
+def _elements(ins: Instruction) -> tuple[int, str]:
+    """(elements, type) of a load or store of at most 16 bytes."""
+    count = 2 if "v2" in ins.op else 4 if "v4" in ins.op else 1
+    if width_of(ins.op[-1]) * count > 128:
+        raise unsupported(ins)
+    return count, ins.op[-1]
+
+
+def access_bytes(ins: Instruction) -> int:
+    """Bytes per lane of a load or store."""
+    count, kind = _elements(ins)
+    return count * width_of(kind) // 8
+
+
+def _method(ins: Instruction) -> str:
+    """The group's name for the memory of a load or store."""
+    return METHODS[next(SPACES[modifier] for modifier in ins.op if modifier in SPACES)]
+
+
+def load(w: Writer, ins: Instruction):
+    d, a = ins.operands[:2]
+    count, kind = _elements(ins)
+    size, method = width_of(kind) // 8, _method(ins)
+    address = w.address(a, 64 if method == "global" else 32)
+    text = f"g.load_{method}({ins.index}, {address}, {size * count}, {w.mask})"
+    if len(_items(d)) != count:
+        w.refuse()
+    if count == 1:
+        letter, kind = ("i", kind) if kind[0] == "s" else ("u", "u" + kind[1:])
+        return w.result(d, f"{text}.view({letter}{size})", kind)
+    name = w.temporary(f"ops.words({text}, {count}, u{size})")
+    for i, register in enumerate(d.items):
+        w.result(register, f"{name}[{i}]", "u" + kind[1:])
+
+
+def _words(w: Writer, ins: Instruction) -> str:
+    """The words that a store stores, its second operand."""
+    count, kind = _elements(ins)
+    items = _items(ins.operands[1])
+    if len(items) != count:
+        w.refuse()
+    return f"({', '.join(w.value(item, f'b{width_of(kind)}') for item in items)},)"
+
+
+def store(w: Writer, ins: Instruction):
+    method = "multicast" if ins.op[0] == "multimem" else _method(ins)
+    address = w.address(ins.operands[0], 32 if method in ("shared", "cluster") else 64)
+    w.line(f"g.store_{method}({ins.index}, {address}, {_words(w, ins)}, {w.mask})")
+
+
+def store_async(w: Writer, ins: Instruction):
+    a, _, barrier = ins.operands
+    text = f"{w.address(a)}, {w.address(barrier)}, {w.mask}, {access_bytes(ins)}"
+    w.line(f"g.transfer({ins.index}, {text}, words={_words(w, ins)})")
+
+
+def policy(w: Writer, ins: Instruction):
+    w.result(ins.operands[0], w.constant(0, "u8"), "b64")
+
+
+# Integers and logic
+
+
+def shift(w: Writer, ins: Instruction):
+    d, a, b = ins.operands
+    kind, left = ins.op[-1], ins.op[0] == "shl"
+    if isinstance(b, Imm) and 0 <= b.value < width_of(kind):
+        text = f"{w.value(a, kind)} {'<<' if left else '>>'} {w.constant(b.value, dtype_of(kind))}"
+    else:
+        text = f"ops.shift_{'left' if left else 'right'}({w.value(a, kind)}, {w.value(b, 'u32')})"
+    w.result(d, text, kind)
+
+
+def compare(w: Writer, ins: Instruction):
+    d, a, b, *combine = ins.operands
+    how, kind = ins.op[1], ins.op[-1]
+    if how in ("lo", "ls", "hi", "hs"):
+        kind = "u" + kind[1:]
+    nan = f"(np.isnan({w.value(a, kind)}) | np.isnan({w.value(b, kind)}))" if kind[0] == "f" else ""
+    if how in ("num", "nan"):
+        text = nan if how == "nan" else f"~{nan}"
+    else:
+        text = f"{w.value(a, kind)} {COMPARE[how]} {w.value(b, kind)}"
+        if nan and how == "ne":
+            text = f"({text}) & ~{nan}"
+        elif nan and how[-1] == "u" and how != "neu":
+            text = f"({text}) | {nan}"
+    if combine:
+        text = f"({text}) {COMBINE[ins.op[2]]} {w.value(combine[0], 'pred')}"
+    w.result(d, text, "pred")
+
+
+# Warp level
+
+
+def shuffle(w: Writer, ins: Instruction):
+    d, a, b, c, members = ins.operands
+    w.line(f"g.converged({ins.index}, {w.value(members, 'u32')}, {w.mask})")
+    text = f"ops.shuffle({ins.op[2]!r}, {w.value(a, 'b32')}, {w.value(b, 'u32')}, {w.value(c, 'u32')})"
+    if isinstance(d, Reg):
+        return w.result(d, text + "[0]", "b32")
+    name = w.temporary(text)
+    w.result(d.items[0], f"{name}[0]", "b32")
+    w.result(d.items[1], f"{name}[1]", "pred")
+
+
+def reduce(w: Writer, ins: Instruction):
+    d, a, members = ins.operands
+    name, kind = ins.op[2:]
+    lanes = w.value(members, "u32")
+    w.line(f"g.converged({ins.index}, {lanes}, {w.mask})")
+    w.result(d, f"ops.reduce_lanes({name!r}, {w.value(a, kind)}, ops.lane_mask({lanes}))", kind)
+
+
+def active_lanes(w: Writer, ins: Instruction):
+    mask = "TRUE" if w.mask == "None" else w.mask
+    w.result(ins.operands[0], f"ops.vote('ballot', {mask}, TRUE)", "b32")
+
+
+def elect(w: Writer, ins: Instruction):
+    elected, members = ins.operands
+    leader, elected = elected.items if isinstance(elected, Vector) else (Reg("_"), elected)
+    name = w.temporary(f"g.elect({ins.index}, {w.value(members, 'u32')}, {w.mask})")
+    w.result(leader, f"{name}[0]", "b32")
+    w.result(elected, f"{name}[1]", "pred")
+
+
+def load_matrices(w: Writer, ins: Instruction):
+    d, a = ins.operands
+    count = int(ins.op[4][1:])
+    if len(_items(d)) != count:
+        w.refuse()
+    if w.takes(ins):
+        return w.line(f"a{ins.index} = {w.address(a)}")
+    name = w.temporary(f"g.ldmatrix({ins.index}, {w.address(a)}, {count}, {'trans' in ins.op}, {w.mask})")
+    for i, item in enumerate(_items(d)):
+        w.result(item, f"{name}[{i}]", "b32")
+
+
+def multiply_matrices(w: Writer, ins: Instruction):
+    d, a, b, c = ins.operands
+    if any(w.widths.get(r.name, 32) != 32 for r in d.items):
+        w.refuse()
+    start = [w.register(r.name) if isinstance(r, Reg) else w.value(r, "b32") for r in c.items]
+    if w.extends(ins, start):
+        w.local.update(w.number[r.name] for r in d.items)
+        return
+    w.line(f"g.converged({ins.index}, {w.constant(0xFFFFFFFF, 'u4')}, {w.mask})")
+    left, right = (
+        f"ops.fragment(({', '.join(w.value(r, 'b32') for r in x.items)},), {rows})" for x, rows in ((a, 16), (b, 8))
+    )
+    name = w.temporary(f"mma({left}, {right}, ({', '.join(start)},))")
+    for i, item in enumerate(d.items):
+        w.result(item, f"{name}[{i}]", "b32")
+
+
+# Asynchronous copies and barriers
+
+
+def copy_async(w: Writer, ins: Instruction):
+    dst, src, size, *source_size = ins.operands[:-1] if CACHE_HINT in ins.op else ins.operands
+    if size.value not in COPY_BYTES:
+        w.refuse()
+    valid = w.value(source_size[0], "u32") if source_size else "None"
+    w.line(f"g.copy_async({ins.index}, {w.address(dst)}, {w.address(src, 64)}, {size.value}, {valid}, {w.mask})")
+
+
+def arrive(w: Writer, ins: Instruction):
+    state, a, *count = ins.operands
+    cluster = "shared::cluster" in ins.op
+    if cluster and state != Reg("_"):
+        w.refuse()
+    arrivals = w.value(count[0], "u32") if count else w.constant(1, "u4")
+    if "expect_tx" in ins.op:
+        w.line(f"g.expect_bytes({ins.index}, {w.address(a)}, {arrivals}, {w.mask}, {cluster})")
+        arrivals = w.constant(1, "u4")
+    scope = ins.op[ins.op.index("release") + 1] if "release" in ins.op else "cta"
+    w.result(state, f"g.arrive({ins.index}, {w.address(a)}, {arrivals}, {w.mask}, {scope!r}, {cluster})", "b64")
+
+
+def cluster_arrive(w: Writer, ins: Instruction):
+    w.line(f"g.cluster_arrive({ins.index}, {'relaxed' not in ins.op}, {'aligned' in ins.op}, {w.mask})")

@@ -1,0 +1,296 @@
+"""Vector clocks: what every warp of some clusters knows to have happened, and how barriers pass that knowledge on.
+
+Everything that acts at its own pace counts what it does, and has a *column*, one set per cluster:
+
+- each warp;
+- of each warp, its `cp.async` copies, counted in groups. They begin after their issue, but their end is known only
+  once `wait_group`, or the mbarrier that they arrive at, has been passed;
+- of each warp, its mbarrier initialisations, because `fence.mbarrier_init` publishes these and nothing else;
+- each CTA, with one count: that it has started. Any barrier of the cluster makes it known;
+- of each mbarrier in each CTA, the transfers that complete there from the own CTA, and those from other CTAs. They
+  count the barrier's phases.
+
+A *clock* is one count per column. What a warp's clock holds has happened before all that the warp does from now on.
+
+- A release (an arrival, a fence) joins the warp's clock into what the barrier will hand out, column by column the
+  larger count. Then the warp's own count goes up: what it does later is not covered.
+- A phase that completes hands out what has been joined so far.
+- An acquire (a wait that has succeeded) joins what was handed out into the warp's clock.
+
+Scopes: a wait of CTA scope learns nothing that other CTAs have released, and an arrival at another CTA's mbarrier
+releases nothing without cluster scope. A relaxed arrival at the cluster barrier releases only what a fence before it
+has published.
+
+A warp's clock is that of its lanes together. A GPU does not run them in step, so what one lane may release for the
+others is a clock of its own, `common`: what the warp knew when its lanes last met at a `bar.warp.sync` or `bar.sync`,
+and what it has learnt from waits since.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Optional
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from ...layouts import WARP
+from ..barriers import MBarrier, NamedBarrier, Rows
+from ..clusters import OFFSET, RANK_SHIFT, linear
+from ..cp_async import Batch, Copy
+from ..place import Array, Mask, Place
+from . import Observer
+
+if TYPE_CHECKING:
+    from ..complete_tx import Transfer
+    from ..machine import Machine
+
+LANE_BITS = np.uint32(1) << np.arange(WARP, dtype=np.uint32)
+ALL_LANES = np.uint32(0xFFFFFFFF)
+
+
+class Clocks(Observer):
+    """Follows the clusters whose numbers are in `watched`; all clusters run the same program, so a few stand for all.
+
+    Their CTAs have numbers here, by cluster and rank. A warp's number is `warps` times that of its CTA plus its own.
+    """
+
+    def __init__(self, watched: set[int]):
+        self.watched = watched
+
+    def start(self, machine: "Machine") -> Optional["Clocks"]:
+        """Forgets everything; None if the chunk has no watched cluster."""
+        clusters, context = machine.clusters, machine.context
+        number = linear(machine.ctas, context.grid) // clusters.size
+        rows = machine.fills * np.flatnonzero(np.isin(number, list(self.watched)))
+        if not rows.size:
+            return None
+        self.machine, self.warps, self.size = machine, context.warps, clusters.size
+        self.rows = rows[np.lexsort((clusters.rank[rows], clusters.number[rows]))]  # of the CTAs, without their twins
+        n, own = len(rows), clusters.size * context.warps
+        self.cta_number = np.full(machine.rows, -1)  # of each row; -1 where nobody watches
+        self.cta_number[self.rows] = np.arange(n)
+        self.rank = np.arange(n) % self.size
+        self.own = own  # columns of warps, the first; as many of copies and of initialisations follow
+        self.starts = 3 * own  # first column of the starts
+        self.transfers = self.starts + self.size  # first column of the mbarriers' transfers
+        every = np.arange(n * self.warps)
+        self.column = every % own  # of each warp itself
+        self.clock = np.zeros((len(every), self.transfers), np.int32)  # of each warp
+        self.clock[every, self.starts + self.rank[every // self.warps]] = 1
+        self.common = self.clock.copy()  # what any one lane of a warp may release, for all of them
+        self.published = self.clock.copy()  # what a relaxed arrival at the cluster barrier releases
+        self.clock[every, self.column] = self.clock[every, 2 * own + self.column] = 1
+        self.lanes = np.zeros(len(every), np.uint32)  # bits of those that accessed shared memory since they last met
+        self.ticks = np.zeros(len(every), np.int32)  # completed groups of copies that each warp has issued
+        self.left = np.zeros((n, self.transfers), np.int32)  # what the exited warps of each CTA knew
+        #: Of each barrier two arrays (2 scopes, CTAs, columns): joined by arrivals, handed out by completed phases.
+        self.barriers: dict[MBarrier | NamedBarrier, tuple[Array, Array]] = {}
+        shape = n // self.size, self.transfers
+        self.joined, self.handed = np.zeros(shape, np.int32), np.zeros(shape, np.int32)  # of the cluster barriers
+        #: Of a copy or transfer in flight, at its issue: (index of each warp in what follows, clocks, ticks).
+        self.issued: WeakKeyDictionary[Any, tuple[Array, Array, Array]] = WeakKeyDictionary()
+        self.tied: WeakKeyDictionary[Batch, Array] = WeakKeyDictionary()  # the ticks at which batches are complete
+        return self
+
+    # Who is where
+
+    def watched_ctas(self, place: Place) -> tuple[Array, Array]:
+        """(indices into the place's rows, CTA numbers) of the watched CTAs."""
+        numbers = self.cta_number[place.rows]
+        positions = np.flatnonzero(numbers >= 0)
+        return positions, numbers[positions]
+
+    def all_warps(self, place: Place) -> Array:
+        """The numbers of a place's watched warps, CTAs first."""
+        return (self.watched_ctas(place)[1][:, None] * self.warps + place.warps).reshape(-1)
+
+    def by_warp(self, place: Place) -> Iterator[tuple[int, Array, Array]]:
+        """(index i, indices into the place's rows, numbers of the watched warps) for the i-th warp of all CTAs."""
+        positions, ctas = self.watched_ctas(place)
+        for i, warp in enumerate(place.warps.tolist() if positions.size else ()):
+            yield i, positions, ctas * self.warps + warp
+
+    # Clocks of warps
+
+    def advance(self, warps: Array) -> None:
+        """What the warps do from now on is not before what they have released."""
+        self.clock[warps, self.column[warps]] += 1
+        self.clock[warps, 2 * self.own + self.column[warps]] += 1
+
+    def learn(self, place: Place, clocks: Array) -> None:
+        """The warps of a place know more from now on."""
+        warps = self.all_warps(place)
+        self.clock[warps] = np.maximum(self.clock[warps], clocks)
+        self.common[warps] = np.maximum(self.common[warps], clocks)
+
+    def releasable(self, i: int, positions: Array, warps: Array, mask: Mask) -> tuple[Array, Array]:
+        """(those of `warps` with an active lane, what each of them may release): arguments as from `by_warp`."""
+        lanes = np.broadcast_to(active_lanes(positions, i, mask), warps.shape)
+        acting = np.flatnonzero(lanes)
+        warps = warps[acting]
+        alone = (self.lanes[warps] & ~lanes[acting]) == 0  # no other lane did anything that this must order
+        return warps, np.where(alone[:, None], self.clock[warps], self.common[warps])
+
+    def warp_sync(self, place: Place, mask: Mask) -> None:
+        """The lanes of the warps whose lanes are all in `mask` have met: each may now release what all have done."""
+        warps = self.all_warps(place)
+        if mask is not None:
+            positions, _ = self.watched_ctas(place)
+            whole = np.broadcast_to(mask.all(axis=2), place.shape[:2])[positions]
+            warps = warps[whole.reshape(-1)]
+        self.common[warps] = self.clock[warps]
+        self.advance(warps)
+        self.lanes[warps] = 0
+
+    def fence(self, place: Place, kind: str, mask: Mask) -> None:
+        """Publishes the initialisations, or all that is known, for relaxed arrivals to come."""
+        for i, positions, warps in self.by_warp(place):
+            warps, known = self.releasable(i, positions, warps, mask)
+            if kind == "init":
+                column = 2 * self.own + self.column[warps]
+                self.published[warps, column] = self.clock[warps, column]
+            else:
+                self.published[warps] = np.maximum(self.published[warps], known)
+            self.advance(warps)
+
+    def exited(self, place: Place) -> None:
+        for _, _, warps in self.by_warp(place):
+            ctas = warps // self.warps
+            self.left[ctas] = np.maximum(self.left[ctas], self.clock[warps])
+
+    # Copies and transfers
+
+    def _snapshot(self, place):
+        warps = self.all_warps(place)
+        at = np.full(len(self.clock), -1)
+        at[warps] = np.arange(len(warps))
+        clocks = self.clock[warps]
+        self.advance(warps)
+        return at, clocks, self.ticks[warps] + 1
+
+    def copy_issued(self, place: Place, copy: Copy) -> None:
+        self.issued[copy] = self._snapshot(place)
+
+    def transfer_issued(
+        self, place: Place, parts: Sequence["Transfer"], addresses: Array, mask: Mask, rows: Array
+    ) -> None:
+        snapshot = self._snapshot(place)
+        for part in parts:
+            self.issued[part] = snapshot
+
+    def copies_committed(self, place: Place) -> None:
+        self.ticks[self.all_warps(place)] += 1
+
+    def copies_tied(self, place: Place, batch: Batch) -> None:
+        self.copies_committed(place)
+        self.tied[batch] = self.ticks.copy()
+
+    def copies_waited(self, place: Place, keep: int) -> None:
+        warps = self.all_warps(place)
+        columns = self.own + self.column[warps]
+        self.clock[warps, columns] = np.maximum(self.clock[warps, columns], self.ticks[warps] - keep)
+
+    def copies_arrive(self, batch: Batch, barrier: MBarrier) -> None:
+        joined, _ = self.clocks_of(barrier)
+        warps = self.all_warps(batch.place)
+        ctas, column = warps // self.warps, self.own + self.column[warps]
+        joined[:, ctas, column] = np.maximum(joined[:, ctas, column], self.tied[batch][warps])
+
+    def transfer_column(self, barrier: MBarrier, rank: Array, far: Array | int) -> Array:
+        """The columns of what completes at an mbarrier of CTAs `rank`, from other CTAs where `far`."""
+        need = self.transfers + 2 * self.size * (barrier.number + 1)
+        if need > self.clock.shape[1]:
+            need += 32 * self.size
+            for name in ("clock", "common", "published", "left", "joined", "handed"):
+                setattr(self, name, self.widened(getattr(self, name), need))
+            self.barriers = {b: (self.widened(j, need), self.widened(h, need)) for b, (j, h) in self.barriers.items()}
+        return self.transfers + 2 * (barrier.number * self.size + rank) + far
+
+    def widened(self, clocks: Array, width: int | None = None) -> Array:
+        """`clocks` with zeros in the columns that have turned up since."""
+        missing = (width or self.clock.shape[1]) - clocks.shape[-1]
+        return np.pad(clocks, [(0, 0)] * (clocks.ndim - 1) + [(0, missing)]) if missing else clocks
+
+    # mbarriers and named barriers: clocks for waits of CTA scope (0) and of cluster scope (1)
+
+    def clocks_of(self, barrier: MBarrier | NamedBarrier) -> tuple[Array, Array]:
+        """(joined, handed) of a barrier."""
+        if barrier not in self.barriers:
+            shape = 2, len(self.rows), self.clock.shape[1]
+            self.barriers[barrier] = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
+        return self.barriers[barrier]
+
+    def arrives(
+        self, place: Place, barrier: MBarrier | NamedBarrier, mask: Mask, addresses: Array | None = None,
+        scope: str = "cta",
+    ) -> None:  # fmt: skip
+        joined, _ = self.clocks_of(barrier)
+        peers = self.machine.clusters.peers
+        for i, positions, every in self.by_warp(place):
+            warps, known = self.releasable(i, positions, every, mask)
+            ctas = warps // self.warps
+            if addresses is None or not isinstance(barrier, MBarrier) or addresses.max() <= OFFSET:
+                joined[:, ctas] = np.maximum(joined[:, ctas], known)
+            else:
+                address = pick(addresses, positions, i)
+                lanes = address & np.uint32(OFFSET) == barrier.address
+                lanes = lanes if mask is None else lanes & pick(mask, positions, i)
+                ranks, acting = address.astype(np.int64) >> RANK_SHIFT, np.isin(every, warps)
+                ranks, lanes = (np.broadcast_to(x, (len(every), WARP))[acting] for x in (ranks, lanes))
+                for cta, rank, lane, clock in zip(ctas.tolist(), ranks, lanes, known, strict=True):
+                    for r in np.unique(rank[lane]).tolist():
+                        to = cta if r == 0 else self.cta_number[peers[self.rows[cta], r - 1]]
+                        for level in (0, 1) if r == 0 else (1,) if scope == "cluster" else ():
+                            joined[level, to] = np.maximum(joined[level, to], clock)
+            self.advance(warps)
+
+    def completed(self, barrier: MBarrier | NamedBarrier, rows: Rows, opened: Array) -> None:
+        """Phases are over: what has been joined is handed out, and transfers to there are done."""
+        ctas = self.cta_number[np.arange(self.machine.rows)[rows][opened]]
+        ctas = ctas[ctas >= 0]
+        if not ctas.size:
+            return
+        if isinstance(barrier, MBarrier):
+            near, far = (self.transfer_column(barrier, self.rank[ctas], x) for x in (0, 1))
+            joined, _ = self.clocks_of(barrier)
+            joined[0, ctas, near] = joined[1, ctas, near] = joined[1, ctas, far] = barrier.phase[self.rows[ctas]]
+        joined, handed = self.clocks_of(barrier)
+        handed[:, ctas] = joined[:, ctas]
+
+    def acquired(self, place: Place, barrier: MBarrier | NamedBarrier, scope: str = "cta") -> None:
+        _, ctas = self.watched_ctas(place)
+        if ctas.size:
+            handed = self.clocks_of(barrier)[1][int(scope == "cluster")]
+            self.learn(place, handed[np.repeat(ctas, len(place.warps))])
+            if isinstance(barrier, NamedBarrier):
+                self.warp_sync(place, None)
+
+    # Cluster barriers
+
+    def cluster_arrives(self, place: Place, mask: Mask, release: bool) -> None:
+        for i, positions, warps in self.by_warp(place):
+            warps, known = self.releasable(i, positions, warps, mask)
+            clusters = warps // self.own
+            np.maximum.at(self.joined, clusters, known if release else self.published[warps])
+            self.advance(warps)
+
+    def cluster_completed(self, clusters: Array) -> None:
+        done = clusters[self.machine.clusters.number[self.rows[:: self.size]]]
+        self.handed[done] = self.joined[done]
+
+    def cluster_acquired(self, place: Place) -> None:
+        _, ctas = self.watched_ctas(place)
+        if ctas.size:
+            self.learn(place, self.handed[np.repeat(ctas, len(place.warps)) // self.size])
+
+
+def pick(array: Array, positions: Array, i: int) -> Array:
+    """The part (CTAs | 1, lanes | 1) of an array (CTAs | 1, warps | 1, lanes | 1) that belongs to warp number `i`."""
+    return array[positions if array.shape[0] > 1 else slice(0, 1), i if array.shape[1] > 1 else 0]
+
+
+def active_lanes(positions: Array, i: int, mask: Mask) -> Array:
+    """Bits of the active lanes of warp number `i` of a place, per watched CTA (or one number for all)."""
+    if mask is None:
+        return np.array(ALL_LANES)
+    lanes = pick(mask, positions, i)
+    return (np.broadcast_to(lanes, (len(lanes), WARP)) * LANE_BITS).sum(axis=-1, dtype=np.uint32)

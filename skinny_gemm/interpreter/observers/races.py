@@ -1,0 +1,337 @@
+"""Races: two accesses of one word of shared memory, at least one of them a write, that nothing orders.
+
+Every access is stamped with the column of what makes it and that column's count at the time (see `clocks`). For each
+word the last write and each warp's last read are remembered. A new access is ordered after these if the clock of who
+makes it holds at least their counts; if not, the two are a race, whatever order this run happened to execute them in.
+Further rules are of the same kind:
+
+- the words of an mbarrier are memory too: it must be initialised before anyone uses it, and invalidated after;
+- a copy or transfer writes when it lands, with the clock of its issue;
+- lanes of one warp run in step here but not on a GPU: what they exchange through a word needs `bar.warp.sync` between,
+  and an elected lane must not free a stage that the others may still be reading;
+- lanes of one store must not write different values to one address;
+- a CTA that accesses the shared memory of another must know that this has started, and what it does there must be
+  ordered before the exit of one of the other's warps.
+
+One run so judges all orders of the accesses that it makes, in the CTAs watched. It cannot judge accesses that it does
+not make because a branch went another way, global memory, or proxies (`fence.proxy.async` has no effect).
+"""
+
+from collections.abc import Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Optional
+
+import numpy as np
+
+from ...layouts import WARP
+from ..clusters import OFFSET, RANK_SHIFT
+from ..cp_async import Copy
+from ..errors import RaceError
+from ..parser import SHARED_BASE
+from ..place import Array, Mask, Place
+from .clocks import ALL_LANES, LANE_BITS, Clocks, active_lanes, pick
+
+if TYPE_CHECKING:
+    from ..complete_tx import Transfer
+    from ..machine import Machine
+
+KEPT_READS = 256  #: reads of another CTA's memory that are remembered before those known to all are forgotten
+WORD = 4  #: bytes of a cell; coarser cells report neighbours that merely share one
+
+
+class Races(Clocks):
+    """Remembers and checks accesses; a *cell* is a word, numbered through all watched CTAs."""
+
+    def start(self, machine: "Machine") -> Optional["Races"]:
+        """Forgets everything; None if the chunk has no watched cluster."""
+        if super().start(machine) is None:
+            return None
+        self.cells = -(-machine.shared_end // WORD)  # of one CTA
+        cells = len(self.rows) * self.cells
+        self.write_column = np.zeros(cells, np.int32)
+        self.write_time = np.zeros(cells, np.int32)
+        self.write_index = np.zeros(cells, np.int32)  # of the instruction
+        self.write_lanes = np.zeros(cells, np.uint32)  # bits
+        self.read_time = np.zeros((cells, self.warps), np.int32)  # by the warps of the CTA itself
+        self.read_index = np.zeros((cells, self.warps), np.int32)
+        self.read_lanes = np.zeros((cells, self.warps), np.uint32)  # since the lanes last met
+        #: Of each CTA, by others: (cells, column, time, index, lanes).
+        self.remote_reads: list[list[tuple[Array, int, int, int, Array]]] = [[] for _ in self.rows]
+        #: (CTA, column of another CTA's warp or of a transfer) -> (latest time, index).
+        self.touched: dict[tuple[int, int], tuple[int, int]] = {}
+        return self
+
+    # Events
+
+    def access(
+        self, place: Place, index: int, addresses: Array, width: int, mask: Mask, write: bool, rows: Array | None = None
+    ) -> None:
+        for i, positions, warps in self.by_warp(place):
+            warp, own = int(place.warps[i]), warps
+            self.lanes[own] |= active_lanes(positions, i, mask)
+            cells, warps, lanes, column, far = self._check_access(
+                i, positions, own, index, addresses, width, mask, write, rows
+            )
+            time = self.clock[warps, column]
+            if far.any():
+                self._remember_remote(index, cells[far], warps[far], lanes[far], write)
+            if write:
+                self._wrote(cells, column, time, index, lanes)
+                continue
+            if far.any():
+                cells, lanes, time, warps, column = (a[~far] for a in (cells, lanes, time, warps, column))
+            met = self.read_time[cells, warp] <= self.common[warps, column]
+            self.read_lanes[cells[met], warp] = 0
+            np.bitwise_or.at(self.read_lanes.reshape(-1), cells * self.warps + warp, lanes)
+            self.read_time[cells, warp] = time
+            self.read_index[cells, warp] = index
+
+    def _check_access(self, i, positions, warps, index, addresses, width, mask, write, rows):
+        """Checks without remembering; returns per cell (cell, warp, lanes, column, whether of another CTA)."""
+        cells, warps, lanes = self._cells_of(i, positions, warps, addresses, width, mask, rows)
+        column = self.column[warps]
+        far = cells // self.cells != warps // self.warps if rows is not None else np.zeros(len(cells), bool)
+        if far.any():
+            self._check_started(index, cells[far] // self.cells, warps[far], write)
+        self._check(index, cells, warps, self.clock, write, column)
+        self._check_lanes(index, cells, warps, column, lanes, write)
+        return cells, warps, lanes, column, far
+
+    def store(
+        self, place: Place, index: int, addresses: Array, words: Sequence[Array], mask: Mask, rows: Array | None = None
+    ) -> None:
+        """Raises if lanes write different `words` to one address."""
+        positions, _ = self.watched_ctas(place)
+        if not positions.size or addresses.size == 1 and all(word.size == 1 for word in words):
+            return
+        shape = len(positions), len(place.warps), WARP
+
+        def part(array: Array) -> Array:
+            return np.broadcast_to(array[positions] if array.shape[0] > 1 else array, shape)
+
+        keep = np.ones(shape, bool) if mask is None else part(mask)
+        targets = part(place.rows[:, None, None] if rows is None else rows).astype(np.int64)
+        keys = (targets << RANK_SHIFT | part(addresses))[keep]
+        order = np.argsort(keys, kind="stable")
+        keys = keys[order]
+        same = keys[1:] == keys[:-1]
+        if not same.any():
+            return
+        values = [part(word)[keep][order] for word in words]
+        same &= np.any([value[1:] != value[:-1] for value in values], axis=0)
+        if same.any():
+            key = int(keys[np.flatnonzero(same)[0]])
+            ins = self.machine.code[index]
+            raise RaceError(
+                f"Race on shared address {(key & OFFSET) - SHARED_BASE} of CTA {self.machine.cta_of(key >> RANK_SHIFT)}"
+                f": two lanes write different values in {ins.text!r} (PTX line {ins.line}), and nothing orders the two."
+            )
+
+    def initialised(self, place: Place, index: int, addresses: Array, mask: Mask) -> None:
+        """An initialisation is a write, in a column of its own."""
+        for i, positions, warps in self.by_warp(place):
+            cells, warps, lanes = self._cells_of(i, positions, warps, addresses, 8, mask)
+            self._check(index, cells, warps, self.clock, True, self.column[warps])
+            column = 2 * self.own + self.column[warps]
+            self._wrote(cells, column, self.clock[warps, column], index, lanes)
+
+    def copies_landed(self, place: Place, copies: Sequence[Copy]) -> None:
+        for copy in copies if self.watched_ctas(place)[0].size else ():
+            at, clocks, ticks = self.issued[copy.origin or copy]
+            clocks = self.widened(clocks)
+            for i, positions, warps in self.by_warp(place):
+                cells, warps, lanes = self._cells_of(i, positions, warps, copy.dst, copy.size, copy.mask)
+                column = self.own + self.column[warps]
+                self._check(copy.index, cells, at[warps], clocks, True, column)
+                self._wrote(cells, column, ticks[at[warps]], copy.index, lanes)
+
+    def transfer_issued(
+        self, place: Place, parts: Sequence["Transfer"], addresses: Array, mask: Mask, rows: Array
+    ) -> None:
+        """The mbarriers must be there already; they are read when the transfer lands."""
+        for i, positions, warps in self.by_warp(place):
+            self._check_access(i, positions, warps, parts[0].index, addresses, 8, mask, False, rows)
+        super().transfer_issued(place, parts, addresses, mask, rows)
+
+    def transfer_landed(self, transfer: "Transfer") -> None:
+        """A transfer writes with the clock of its issue, in the column of its mbarrier."""
+        place = transfer.place
+        to = self.cta_number[transfer.rows]
+        some = np.flatnonzero(to >= 0)
+        if not some.size:
+            return
+        row, warp, _ = np.unravel_index(transfer.lanes[some], place.shape)
+        warps = self.cta_number[place.rows[row]] * self.warps + place.warps[warp]
+        to, dst = to[some], transfer.dst[some]
+        at, clocks, _ = self.issued[transfer]
+        words = transfer.size[some] // WORD
+        item = np.repeat(np.arange(len(to)), words)
+        step = np.arange(len(item)) - np.repeat(np.cumsum(words) - words, words)
+        cells = to[item] * self.cells + dst[item] // WORD + step
+        column, time = np.empty(len(to), np.int64), np.empty(len(to), np.int32)
+        far = warps // self.warps != to
+        for address in np.unique(transfer.barrier[some]):
+            lanes = transfer.barrier[some] == address
+            barrier = self.machine.mbarriers[int(address)]
+            column[lanes] = self.transfer_column(barrier, self.rank[to[lanes]], far[lanes])
+            time[lanes] = barrier.phase[transfer.rows[some][lanes]] + 1
+        self._check(transfer.index, cells, at[warps][item], self.widened(clocks), True, column[item])
+        order = np.argsort(cells, kind="stable")
+        twice = order[1:][cells[order[1:]] == cells[order[:-1]]]
+        if twice.size:
+            i = int(twice[0])
+            self._report(transfer.index, cells[i], column[item[i]], True, transfer.index, column[item[i]], True)
+        self._wrote(cells, column[item], time[item], transfer.index)
+        for cta, own, latest in np.unique(np.stack([to, column, time]), axis=1).T.tolist():
+            self.touched[cta, own] = latest, transfer.index
+
+    def exited(self, place: Place) -> None:
+        """What others did to a CTA's shared memory must be ordered before its last warp's exit."""
+        super().exited(place)
+        _, ctas = self.watched_ctas(place)
+        gone = set(ctas[self.machine.clusters.alive[self.rows[ctas]] == 0].tolist()) if self.size > 1 else ()
+        for (to, column), (time, index) in self.touched.items() if gone else ():
+            if to in gone and time > self.left[to, column]:
+                ins = self.machine.code[index]
+                what = {"ld": "DSMEM read", "cp": "Copy"}.get(ins.op[0], "DSMEM access")
+                raise RaceError(f"{what} not ordered before exit of CTA {self._cta(to)}: "
+                                f"{self._side(index, column, ins.op[0] != 'ld')}.")  # fmt: skip
+
+    # Cells
+
+    def _cells_of(self, i, positions, warps, addresses, width, mask, rows=None):
+        """What the `warps`, of number `i` in a place, touch: (cells, warp of each, bits of its lanes)."""
+        to = warps[:, None] // self.warps if rows is None else self.cta_number[pick(rows, positions, i)]
+        cells = pick(addresses, positions, i).astype(np.int64) // WORD + to * self.cells
+        words = max(width // WORD, 1)
+        if mask is None:
+            count = cells.shape[1]
+            if words > 1:
+                cells = cells[..., None] + np.arange(words)
+            return cells.reshape(-1), warps.repeat(count * words), lane_bits(len(warps), count, words, width)
+        keep = pick(mask, positions, i)
+        lanes = lane_bits(1, max(cells.shape[1], keep.shape[1]), 1, width)
+        cells, warps, lanes, keep = np.broadcast_arrays(cells, warps[:, None], lanes, keep)
+        cells, warps, lanes = cells[keep], warps[keep], lanes[keep]
+        if words == 1:
+            return cells, warps, lanes
+        return (cells[:, None] + np.arange(words)).reshape(-1), warps.repeat(words), lanes.repeat(words)
+
+    def _wrote(self, cells, column, time, index, lanes=ALL_LANES):
+        self.write_column[cells] = column
+        self.write_time[cells] = time
+        self.write_index[cells] = index
+        self.write_lanes[cells] = lanes
+
+    def _remember_remote(self, index, cells, warps, lanes, write):
+        """Remembers accesses of other CTAs' shared memory: of each CTA the latest by each warp, and all reads."""
+        ctas = cells // self.cells
+        for cta, warp in np.unique(np.stack([ctas, warps]), axis=1).T.tolist():
+            column = int(self.column[warp])
+            time = int(self.clock[warp, column])
+            self.touched[cta, column] = time, index
+            if write:
+                continue
+            read = (ctas == cta) & (warps == warp)
+            distinct, which = np.unique(cells[read], return_inverse=True)
+            bits = np.zeros(len(distinct), np.uint32)
+            np.bitwise_or.at(bits, which.reshape(-1), lanes[read])
+            reads = self.remote_reads[cta]
+            reads.append((distinct, column, time, index, bits))
+            if len(reads) % KEPT_READS == 0:  # what all warps of the cluster know can race with nothing to come
+                first = cta // self.size * self.own
+                known = self.clock[first : first + self.own].min(axis=0)
+                reads[:] = [read for read in reads if read[2] > known[read[1]]]
+
+    # Checks
+
+    def _check(self, index, cells, warps, clocks, write, columns):
+        """Raises if who knows `clocks[warps]` is not ordered after what is remembered of `cells`."""
+        last = self.write_column[cells]
+        bad = self.write_time[cells] > clocks[warps, last]
+        if bad.any():
+            i = int(np.flatnonzero(bad)[0])
+            self._report(index, cells[i], columns[i], write, self.write_index[cells[i]], last[i], True)
+        if not write:
+            return
+        rank = self.rank[cells // self.cells]
+        known = clocks[:, : self.own].reshape(len(clocks), self.size, self.warps)[warps, rank]
+        bad = self.read_time[cells] > known
+        if bad.any():
+            i, reader = (int(x[0]) for x in np.nonzero(bad))
+            last_read = self.read_index[cells[i], reader]
+            self._report(index, cells[i], columns[i], write, last_read, rank[i] * self.warps + reader, False)
+        for read, column, time, reading, _ in self._remote_reads_of(cells):
+            for i in np.flatnonzero(clocks[warps, column] < time).tolist():
+                if cells[i] in read:
+                    self._report(index, cells[i], columns[i], write, reading, column, False)
+
+    def _remote_reads_of(self, cells):
+        ctas = np.unique(cells // self.cells) if self.size > 1 else ()
+        return [read for cta in ctas for read in self.remote_reads[cta]]
+
+    def _check_lanes(self, index, cells, warps, column, lanes, write):
+        """Raises if other lanes of the same warp have accessed `cells` since its lanes last met."""
+        last = self.write_column[cells]
+        bad = self.write_time[cells] > self.common[warps, last]
+        if bad.any():
+            bad &= (self.write_lanes[cells] & lanes == 0) & (last < self.starts) & (last % self.own == column)
+        if bad.any():
+            i = int(np.flatnonzero(bad)[0])
+            self._report(index, cells[i], column[i], write, self.write_index[cells[i]], last[i], True, True)
+        if not write:
+            return
+        warp = warps % self.warps
+        bad = self.read_time[cells, warp] > self.common[warps, column]
+        if bad.any():
+            near = cells // self.cells == warps // self.warps
+            bad &= near & ((self.read_lanes[cells, warp] & ~lanes) != 0)
+        if bad.any():
+            i = int(np.flatnonzero(bad)[0])
+            self._report(index, cells[i], column[i], write, self.read_index[cells[i], warp[i]], column[i], False, True)
+        for read, reader, time, reading, bits in self._remote_reads_of(cells):
+            for i in np.flatnonzero((column == reader) & (self.common[warps, column] < time)).tolist():
+                if (bits[read == cells[i]] & ~lanes[i]).any():
+                    self._report(index, cells[i], reader, write, reading, reader, False, True)
+
+    def _check_started(self, index, ctas, warps, write):
+        """Raises if warps do not know that the `ctas` which they access have started."""
+        unknown = self.clock[warps, self.starts + self.rank[ctas]] == 0
+        if unknown.any():
+            i = int(np.flatnonzero(unknown)[0])
+            who = self._side(index, int(self.column[warps[i]]), write)
+            raise RaceError(f"{who[0].upper()}{who[1:]} shared memory of CTA {self._cta(ctas[i])}, and nothing says "
+                            "that this CTA has started.")  # fmt: skip
+
+    # Words
+
+    def _report(self, index, cell, column, write, other, other_column, other_writes, lanes=False):
+        """Raises for an access by `column` and an earlier one; `lanes`: both by one warp."""
+        raise RaceError(
+            f"Race on shared address {int(cell) % self.cells * WORD - SHARED_BASE} of CTA "
+            f"{self._cta(cell // self.cells)}: {self._side(other, other_column, other_writes)} and "
+            f"{'another lane of the same warp' if lanes else ''}{self._side(index, column, write, lanes)}, and "
+            f"{'no bar.warp.sync' if lanes else 'nothing'} orders the two."
+        )
+
+    def _cta(self, number):
+        return self.machine.cta_of(self.rows[number])
+
+    def _side(self, index, column, writes, anonymous=False) -> str:
+        """Who does what, in words; just what if `anonymous`."""
+        ins, column = self.machine.code[index], int(column)
+        kind, column = divmod(column, self.own) if column < self.starts else (3, 0)
+        rank, w = divmod(column, self.warps)
+        warp = f"warp {w}" + (f" of CTA rank {rank}" if self.size > 1 else "")
+        who = "" if anonymous else (warp, f"an unfinished copy of {warp}", warp, "an unfinished transfer")[kind]
+        return f"{who} {'writes' if writes else 'reads'} in {ins.text!r} (PTX line {ins.line})"
+
+
+@cache
+def lane_bits(ctas: int, lanes: int, words: int, width: int) -> np.ndarray:
+    """The bit of the lane that touches each of `words` cells, CTAs first.
+
+    One address for all lanes is an access by each of them, and so, in effect, is one of less than a word.
+    """
+    bits = LANE_BITS[:lanes] if lanes > 1 and width >= WORD else np.full(lanes, ALL_LANES)
+    return np.tile(bits.repeat(words), ctas)

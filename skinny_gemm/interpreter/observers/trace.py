@@ -1,0 +1,176 @@
+"""What a run did, as a table: one row per execution of an instruction by a warp, and what follows from it.
+
+A trace is opt-in and bounded: choose opcodes and CTAs, and a limit. Time is logical: it counts recorded events, in the
+order in which the machine executed them, and says nothing about cycles.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...checks import check_integer
+from ...layouts import WARP, banks
+from ..barriers import MBarrier
+from ..clusters import OFFSET, RANK_SHIFT, linear
+from ..complete_tx import Transfer
+from ..cp_async import Batch
+from ..isa import access
+from ..parser import SHARED_BASE, Instruction
+from ..place import Array, Mask, Place
+from . import Observer
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MATRIX_LANES = 8  #: lanes that give the row addresses of one 8x8 matrix of `ldmatrix`
+COLUMNS = ("time", "event", "cta", "cta_x", "cta_y", "cta_z", "warp", "line", "opcode", "active", "lanes", "space",
+           "bytes", "addresses", "peer", "source", "barrier", "phase", "pending", "pending_bytes")  # fmt: skip
+
+
+class Trace(Observer):
+    """Records executed instructions whose opcode starts with one of `opcodes`, in the CTAs `ctas`.
+
+    `opcodes`: such as `("ldmatrix", "cp.async", "mbarrier")`; None for all. `ctas`: linear numbers (x fastest) or
+    (x, y, z), None for all. `warps`: numbers in the CTA, None for all. `limit`: rows; later ones are dropped and
+    `truncated` is set. Pass it to `run(trace=...)` once.
+    """
+
+    def __init__(
+        self, opcodes: str | Sequence[str] | None = None, ctas: Iterable[int | tuple[int, int, int]] | None = None,
+        warps: Iterable[int] | None = None, limit: int = 200_000,
+    ):  # fmt: skip
+        self.opcodes = (opcodes,) if isinstance(opcodes, str) else None if opcodes is None else tuple(opcodes)
+        self.ctas = None if ctas is None else {c if isinstance(c, tuple) else int(c) for c in ctas}
+        self.warps = None if warps is None else {int(w) for w in warps}
+        self.limit, self.truncated = check_integer("limit", limit, 1), False
+        self.rows = 0
+        self.events: list[tuple[Any, ...]] = []
+
+    def wants(self, ins: Instruction) -> bool:
+        """Whether executions of an instruction are recorded."""
+        return self.opcodes is None or ins.opcode.startswith(self.opcodes)
+
+    def executed(
+        self, place: Place, index: int, mask: Mask, addresses: Array | None, source: Array | None, size: Array | None
+    ) -> None:
+        """Records an instruction; of an mbarrier that all threads name, with the barrier's state."""
+        barrier = None
+        if addresses is not None and addresses.size == 1:
+            barrier = place.machine.barrier(int(addresses[0, 0, 0]))
+        self._record(place, index, "execute", (mask, addresses, source, size), barrier, place.rows)
+
+    def blocked(self, place: Place, index: int, barrier: Any) -> None:
+        self._record(place, index, "wait", (None,) * 4, barrier, place.rows)
+
+    def resumed(self, place: Place, index: int, barrier: Any) -> None:
+        self._record(place, index, "pass", (None,) * 4, barrier, place.rows)
+
+    def landed(self, flight: Batch | Transfer, barrier: MBarrier) -> None:
+        self._record(flight.place, flight.index, "land", (flight.mask, None, None, None), barrier, flight.receivers)
+
+    def _record(self, place, index, event, arrays, barrier, receivers):
+        """Appends one event of a place; `receivers` are the rows where the barrier is."""
+        machine = place.machine
+        ins, context = machine.code[index], machine.context
+        if not self.wants(ins):
+            return
+        rows, warps = self._chosen(place)
+        if not len(rows) or not len(warps) or self.truncated:
+            return
+        if self.rows + len(rows) * len(warps) > self.limit:
+            self.truncated = True
+            return
+        self.rows += len(rows) * len(warps)
+        state = None if barrier is None else barrier.state(receivers[rows])
+        part = [None if a is None else _pick(a, rows, warps) for a in arrays]
+        ctas = machine.ctas[place.rows[rows] // machine.fills]
+        self.events.append((event, ins, ctas, context.grid, context.cluster, place.warps[warps], *part, state))
+
+    def _chosen(self, place):
+        """Indices of the place's rows and warps that are recorded; of fill-pattern twins only the first."""
+        machine = place.machine
+        rows = np.flatnonzero(place.rows % machine.fills == 0)
+        if self.ctas is not None:
+            ctas = machine.ctas[place.rows[rows] // machine.fills]
+            numbers = linear(ctas, machine.context.grid).tolist()
+            rows = rows[[n in self.ctas or tuple(c) in self.ctas for n, c in zip(numbers, ctas.tolist(), strict=True)]]
+        warps = np.arange(len(place.warps))
+        if self.warps is not None:
+            warps = np.flatnonzero([int(w) in self.warps for w in place.warps])
+        return rows, warps
+
+    def table(self) -> "pd.DataFrame":
+        """The trace as a pandas DataFrame; executions without an active lane are left out.
+
+        Columns: `time` (logical), `event` (`execute`; for blocking instructions `wait` and `pass`; for copies that
+        arrive at a barrier and for transfers also `land`), `cta` (linear), `cta_x/y/z`, `warp`, `line` (of the PTX),
+        `opcode`, `active` (lanes as bits), `lanes` (how many), `space` (`shared`, `global`, `dsmem` for shared memory
+        of the cluster, or ""), `bytes` (per lane; the most, where a bulk copy's lanes differ), `addresses` (an array of
+        32, shared ones relative to the CTA's shared memory; None without), `peer` (of a shared::cluster address: 32
+        linear CTA numbers), `source` (of a copy: 32 global addresses), `barrier` (shared address of an mbarrier, number
+        of a named one; -1 for the cluster's and without), `phase` (phases completed), `pending` (arrivals) and
+        `pending_bytes` after the event, in the CTA whose barrier it is.
+        """
+        import pandas
+
+        table: list[tuple[Any, ...]] = []
+        for time, recorded in enumerate(self.events):
+            event, ins, ctas, grid, cluster, warps, mask, addresses, source, size, state = recorded
+            space, fixed = access(ins)
+            for r, (cta, (x, y, z)) in enumerate(zip(linear(ctas, grid).tolist(), ctas.tolist(), strict=True)):
+                for w, warp in enumerate(warps):
+                    active = np.ones(WARP, bool) if mask is None else _lanes(mask, r, w)
+                    if not active.any():
+                        continue
+                    at, peer = None if addresses is None else _lanes(addresses, r, w).astype(np.int64), None
+                    if at is not None and "shared::cluster" in ins.op:
+                        rank = at >> RANK_SHIFT
+                        peer, at = np.where(rank > 0, cta - x % cluster + rank - 1, cta), at & OFFSET
+                    if at is not None and space in ("shared", "dsmem"):
+                        at = at - SHARED_BASE
+                    width = fixed if size is None else int(_lanes(size, r, w)[active].max())
+                    origin = None if source is None else _lanes(source, r, w).astype(np.int64)
+                    barrier = (-1, 0, 0, 0)
+                    if state is not None:
+                        barrier = state[0], int(state[1][r]), int(state[2][r]), int(state[3][r])
+                    bits = int((active.astype(np.uint64) << np.arange(WARP, dtype=np.uint64)).sum())
+                    table.append((time, event, cta, x, y, z, int(warp), ins.line, ins.opcode, bits, int(active.sum()),
+                                  space, width, at, peer, origin, *barrier))  # fmt: skip
+        return pandas.DataFrame(table, columns=list(COLUMNS))
+
+
+def _pick(array, rows, warps):
+    if array.shape[0] > 1:
+        array = array[rows]
+    if array.shape[1] > 1:
+        array = array[:, warps]
+    return array.copy()
+
+
+def _lanes(array, row, warp):
+    lanes = array[row if array.shape[0] > 1 else 0, warp if array.shape[1] > 1 else 0]
+    return np.broadcast_to(lanes, (WARP,))
+
+
+def shared_accesses(table: "pd.DataFrame") -> "pd.DataFrame":
+    """The rows of a trace that access shared memory by address, with their wavefronts and what they would be at best.
+
+    Adds `wavefronts`, `ideal` and `conflicts` (the difference). A wavefront serves 128 bytes: 8-byte accesses go by
+    half-warp, 16-byte ones by quarter-warp, `ldmatrix` by 8x8 matrix. Copies count where they land.
+    """
+    rows = table[(table.space == "shared") & (table.bytes > 0) & table.addresses.notna() & (table.lanes > 0)].copy()
+    counts = [_wavefronts(*row) for row in zip(rows.opcode, rows.addresses, rows.bytes, rows.active, strict=True)]
+    rows["wavefronts"] = [c[0] for c in counts]
+    rows["ideal"] = [c[1] for c in counts]
+    rows["conflicts"] = rows.wavefronts - rows.ideal
+    return rows
+
+
+def _wavefronts(opcode, addresses, width, active):
+    lanes = (active >> np.arange(WARP)) & 1 == 1
+    if opcode.startswith("ldmatrix"):
+        lanes = lanes & (np.arange(WARP) < MATRIX_LANES * int(opcode.split(".x")[1][0]))
+    width = max(width, 4)
+    addresses = addresses // width * width if width == 4 else addresses
+    return int(banks.wavefronts(addresses, width, lanes)), int(banks.ideal_wavefronts(width, lanes))

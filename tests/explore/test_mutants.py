@@ -1,0 +1,35 @@
+"""The interpreter misses each cluster barrier, and what orders token groups, and says why."""
+
+import pytest
+
+from skinny_gemm.explore import broken_settle, show_verdicts, without_barriers
+from skinny_gemm.problem import GemmProblem
+from skinny_gemm.tactics import WsGemmTactic
+
+
+def verdicts(table) -> dict:
+    return {kernel: list(rows.verdict) for kernel, rows in table.groupby("kernel")}
+
+
+def test_the_interpreter_misses_each_cluster_barrier():
+    table = without_barriers(WsGemmTactic(2, 1, 2, 0, 0, 2), GemmProblem(16, 64, 1024))
+    said = verdicts(table)
+    assert said["as compiled"] == ["the same bits"] * 3
+    assert "RaceError" in said["barrier 1 relaxed"][1] and "nothing orders the two" in said["barrier 1 relaxed"][1]
+    assert said["barrier 1 relaxed"][2] == "the same bits"
+    assert "has not started" in said["without barrier 1"][2] and "has exited" in said["without barrier 2"][2]
+    page = show_verdicts(table).data
+    assert page.count("as compiled") == 1 and "has exited" in page
+
+
+def test_the_interpreter_misses_what_orders_token_groups():
+    said = verdicts(broken_settle(WsGemmTactic(1, 1, 2, 0, 8, 2), GemmProblem(16, 32, 512)))
+    assert said["as compiled"] == ["the same bits"] * 3
+    assert "has not started" in said["without the cluster barrier"][2]
+    assert "RaceError" in said["owners wait at CTA scope"][1] and said["owners wait at CTA scope"][2] == "the same bits"
+    assert all("Error" in verdict for verdict in said["owners do not wait"])
+
+
+def test_an_illegal_tactic_is_refused_in_words():
+    with pytest.raises(ValueError, match="ks is 17"):
+        without_barriers(WsGemmTactic(1, 1, 17, 0, 0, 1), GemmProblem(8, 16, 17 * 32))
