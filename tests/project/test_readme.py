@@ -1,20 +1,47 @@
-"""What the README names is there: files, make targets, and the commands that CI runs."""
+"""What README.md and docs/ name is there: files, commands, make targets; and their numbers are those of the records."""
 
 import re
 from pathlib import Path
 
+import pytest
+
 from skinny_gemm import device, records
-from skinny_gemm.records import pruning, standing
+from skinny_gemm.cli import cli
+from skinny_gemm.records import pruning, standing, store
 from skinny_gemm.records.comparison import compare
 
 ROOT = Path(__file__).resolve().parents[2]
-README = (ROOT / "README.md").read_text()
+README, MEASURING, CONTRIBUTING = (
+    (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/measuring.md", "docs/contributing.md")
+)
 
 
-def test_every_link_leads_to_a_file():
-    links = re.findall(r"\]\(([^)#:]+)\)", README)
-    assert len(links) > 5
-    assert [link for link in links if not (ROOT / link).is_file()] == []
+@pytest.mark.parametrize("page", ["README.md", "docs/measuring.md", "docs/contributing.md"])
+def test_every_link_leads_to_a_file(page):
+    links = re.findall(r"\]\(([^)#:]+)\)", (ROOT / page).read_text(encoding="utf-8"))
+    assert [link for link in links if not ((ROOT / page).parent / link).is_file()] == []
+    assert len(links) > 5 or page != "README.md"
+
+
+@pytest.mark.parametrize("page", [README, MEASURING, CONTRIBUTING], ids=["README", "measuring", "contributing"])
+def test_every_command_exists(page):
+    """By name, with options that it has."""
+    for name, arguments in re.findall(r"python -m skinny_gemm ([a-z]+)([^`\n]*)", page):
+        options = {option for parameter in cli.commands[name].params for option in parameter.opts}
+        assert set(re.findall(r"(?<!\S)--[a-z-]+", arguments)) <= options | {"--help"}, (name, arguments)
+
+
+def test_every_campaign_exists():
+    named = set(re.findall(r"20\d\d-\d\d-\d\d-[a-z0-9-]+", README + MEASURING))
+    assert len(named) > 5 and named <= records.campaigns().keys()
+
+
+def test_the_contributors_page_names_what_is_there():
+    """Paths in backquotes; what stands in angle brackets is the contributor's to name."""
+    paths = re.findall(r"`([\w./*-]+/[\w./*-]*|[\w-]+\.(?:py|md|toml|lock|json|csv))`", CONTRIBUTING)
+    roots = ROOT, ROOT / "skinny_gemm"
+    assert len(paths) > 40
+    assert [path for path in paths if not any(any(root.glob(path.rstrip("/"))) for root in roots)] == []
 
 
 def test_every_folder_and_module_exists():
@@ -83,26 +110,34 @@ def test_the_table_of_the_front_says_what_was_recorded():
     assert f"Only reading the weights takes {stream:.2f} chained" in README
 
 
-def test_what_the_readme_says_of_trust_and_standing_follows_from_the_records():
-    said = " ".join(README.split())
-    repeats = re.findall(r"compare (2\S+) (2\S+)`", said)[0]
+def test_what_is_said_of_trust_follows_from_the_records():
+    said = " ".join(MEASURING.split()).replace(" %", "%")
+    repeats = re.findall(r"compare (2\S+) (2\S+)", said)[0]
     found = compare(*repeats)
     same = found.counts["SAME"] / len(found.pairs)
     assert found.same_commit and found.same_board and same >= 0.95
-    assert f"{same:.0%} of {len(found.pairs)} points are the SAME".replace("%", " %") in said
-    other = compare(re.search(r"`repeat-b` and `([^`]+)`", said)[1], repeats[1])
-    assert not other.same_board and f"{other.shares['SAME']:.0%} are the SAME".replace("%", " %") in said
-    wide = compare(re.search(r"campaign and `([^`]+)`", said)[1], other.first.id)
+    assert f"{same:.0%} of {len(found.pairs)} points are the SAME" in said
+    boards = re.search(r"Of `(\S+)` and `(\S+)`, an hour earlier on another", said)
+    other = compare(boards[2], boards[1])
+    assert boards[1] == repeats[1] and not other.same_board and f"{other.shares['SAME']:.0%} are the SAME" in said
+    tokens = re.search(r"At M = 24 and 32, `(\S+)` and `(\S+)` share", said)
+    wide = compare(tokens[2], tokens[1])
     changes = sorted(pair.change for pair in wide.pairs)
-    assert changes[int(0.95 * len(changes))] < standing.NOISE and f"95 % of {len(changes):,} points" in said
-    assert f"by up to {changes[-1]:.0%}".replace("%", " %") in said
+    assert f"share {len(changes):,} points" in said and changes[int(0.95 * len(changes))] < standing.NOISE
+    assert f"95% of them move by less than {standing.NOISE:.0%}" in said and f"by up to {changes[-1]:.0%}" in said
+
+
+def test_what_is_said_of_standing_follows_from_the_records():
     *_, total = [line for line in standing.standing(records.rows()) if " problems: " in line]
     ahead, _, problems, *_ = total.split()
-    assert f"a lower median in {ahead} of {problems} problems" in said
+    assert f"a lower median in {ahead} of {problems} problems" in " ".join(README.split())
 
 
-def test_pruning_costs_what_the_readme_says():
-    folder = ROOT / re.search(r"pruning\s+(data/campaigns/[^`]+)`", README)[1]
-    costs = pruning.costs(records.read_campaign(folder)[1], device.get("h200"))
+def test_pruning_costs_what_is_said():
+    campaign = re.search(r"pruning (2\S+)", MEASURING)[1]
+    _, rows = store.read_campaign(store.campaign_folder(campaign))
+    costs = pruning.costs(rows, device.get("h200"))
     worst = max(cost.cost for cost in costs)
-    assert len(costs) == 9 and f"nothing more than {worst:.1%} faster".replace("%", " %") in " ".join(README.split())
+    assert len(costs) == 9 and f"nothing was more than {worst:.1%} faster" in " ".join(MEASURING.split()).replace(
+        " %", "%"
+    )

@@ -60,12 +60,13 @@ def private_imports(path: Path, tree: ast.Module) -> list[str]:
 
 
 def public_functions(body: list[ast.stmt], prefix: str = "") -> Iterator[tuple[str, ast.FunctionDef]]:
-    """Public functions of a module and public methods of its public classes."""
+    """Public functions of a module and public methods of its public classes, but for those that a DSL traces."""
     for node in body:
         if isinstance(node, ast.ClassDef) and not is_private(node.name):
             yield from public_functions(node.body, f"{prefix}{node.name}.")
         elif isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
-            yield prefix + node.name, node
+            if not any("jit" in ast.unparse(decorator) for decorator in node.decorator_list):
+                yield prefix + node.name, node
 
 
 def unannotated(function: ast.FunctionDef) -> list[str]:
