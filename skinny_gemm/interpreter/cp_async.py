@@ -6,7 +6,7 @@ done. Bulk copies, which count bytes at an mbarrier, are in `complete_tx`.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -38,7 +38,7 @@ class Copy:
     def select(self, rows: Array | None, warps: Array | None) -> "Copy":
         """The part that belongs to some rows and warps of its place."""
         arrays = {name: getattr(self, name) for name in ("dst", "src", "valid", "mask")}
-        parts = {name: ops.select(array, rows, warps) for name, array in arrays.items() if array is not None}
+        parts: dict[str, Any] = {name: ops.select(a, rows, warps) for name, a in arrays.items() if a is not None}
         return replace(self, **parts, origin=self.origin or self)
 
 

@@ -83,7 +83,7 @@ def mma_bf16(acc, a, b):
     f32 = Float32.mlir_type
     # Not `_ptx`: it would put a `mov` in front of each of the four FP32 inputs of every mma.
     result = llvm.inline_asm(
-        llvm.StructType.get_literal([f32] * 4),  # type: ignore[attr-defined]  # not in the DSL's stubs
+        llvm.StructType.get_literal([f32] * 4),
         [value.ir_value() for value in (*a, *b, *acc)],
         "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
         "{$0, $1, $2, $3}, {$4, $5, $6, $7}, {$8, $9}, {$10, $11, $12, $13};",
