@@ -102,7 +102,6 @@ def bench(
     out: str | Path | None = None,
     resume: bool = False,
     seconds_budget: float | None = None,
-    replays: int = graphs.REPLAYS,
     limit_s: float = LIMIT_S,
     progress: Progress = silent,
 ) -> Path:
@@ -137,7 +136,7 @@ def bench(
         raise ValueError(f"{folder} exists; records are never overwritten: choose another folder, or resume.")
     seed = secrets.randbits(32)
     method = {
-        "replays": replays,
+        "replays": graphs.REPLAYS,
         "replays_batch": graphs.BATCH,
         "interval_width": graphs.WIDTH,
         "warm_up_replays": graphs.WARM_UP,
@@ -152,7 +151,7 @@ def bench(
         "fronts": _fronts(request.problems),
     }
     shapes = {(task.point.n, task.point.k) for task in tasks}
-    with Worker(functools.partial(make_rig, device, shapes, seed, replays), limit_s) as worker:
+    with Worker(functools.partial(make_rig, device, shapes, seed), limit_s) as worker:
         campaign = Campaign(
             id=folder.name,
             device=device.name,
@@ -172,11 +171,11 @@ def bench(
     return folder
 
 
-def make_rig(device: Device, shapes: Iterable[tuple[int, int]], seed: int, replays: int) -> "Rig":
+def make_rig(device: Device, shapes: Iterable[tuple[int, int]], seed: int) -> "Rig":
     """The rig of a campaign, made in the measuring process: only that one loads PyTorch."""
     from .rig import Rig
 
-    return Rig(device, shapes, seed, replays)
+    return Rig(device, shapes, seed)
 
 
 def _resumed(writer: CampaignWriter, campaign: Campaign) -> None:
