@@ -43,15 +43,10 @@ def bench(given: Given) -> Answer:
     from ..bench.plan import Request
     from ..tactics.sweep import CHOICES
 
-    request = Request(
-        given.kernel,
-        _problems(given),
-        _integers(given.m),
-        given.tactics if given.tactics in CHOICES else given.tactics.split(),
-        given.modes.split(","),
-        {"all": records.PEERS, "none": ()}.get(given.peers, given.peers.split(",")),
-        given.bounds,
-    )
+    problems, ms, modes = _problems(given), _integers(given.m), given.modes.split(",")
+    tactics = given.tactics if given.tactics in CHOICES else given.tactics.split()
+    peers = {"all": records.PEERS, "none": ()}.get(given.peers, given.peers.split(","))
+    request = Request(given.kernel, problems, ms, tactics, modes, peers, given.bounds)
     limit_s = LIMIT_S if given.limit is None else given.limit
     with progress(log=True) as report:
         folder = measure(request, given.out, given.resume, given.seconds, limit_s, report)

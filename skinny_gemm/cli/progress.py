@@ -2,15 +2,10 @@
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
 
-
-class Report(Protocol):
-    """Says that of `what` so much is done."""
-
-    def __call__(self, what: str, done: float, total: float = 1.0) -> None: ...
+Report = Callable[..., None]  #: (what, done, of how much: 1.0)
 
 
 @contextmanager
