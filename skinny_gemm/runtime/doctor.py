@@ -4,12 +4,14 @@ import importlib.metadata
 import platform
 import sys
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 from .. import device as devices
 from .. import records
 from ..catalogue import data_dir, shapes
 from . import cache, sass
+from .driver import check
 
 PACKAGES = ("nvidia-cutlass-dsl", "torch", "cuda-python", "jupyterlab", "ipywidgets", "matplotlib", "pandas", "numpy")
 
@@ -26,39 +28,33 @@ def doctor() -> dict[str, Any]:
         "platform": f"{platform.system()} {platform.machine()}",
         "gpu": gpu.title if gpu else None,
         "arch": gpu.arch if gpu else None,
-        "driver": _driver_version(),
+        "driver": _unless(RuntimeError, _driver_version),  # as there is no libcuda
         "backend": "cuda" if gpu else "interpreter",
-        "packages": {name: _version(name) for name in PACKAGES},
-        "nvdisasm": _tool("nvdisasm"),
+        "packages": {
+            name: _unless(importlib.metadata.PackageNotFoundError, importlib.metadata.version, name)
+            for name in PACKAGES
+        },
+        "nvdisasm": _unless(FileNotFoundError, sass.tool, "nvdisasm"),
         "cache": str(cache.cache_dir()),
         "catalogue": catalogue,
         "campaigns": _campaigns(),
     }
 
 
-def _version(package: str) -> str | None:
+def _unless(absent: type[Exception], read: Callable[..., str], *arguments: str) -> str | None:
+    """What `read` returns; None where it raises `absent`."""
     try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
+        return read(*arguments)
+    except absent:
         return None
 
 
-def _driver_version() -> str | None:
+def _driver_version() -> str:
     """CUDA version the installed driver supports, such as "13.0"."""
     from cuda.bindings import driver
 
-    try:
-        status, version = driver.cuDriverGetVersion()
-    except RuntimeError:  # no libcuda on this machine
-        return None
-    return f"{version // 1000}.{version % 1000 // 10}" if status == driver.CUresult.CUDA_SUCCESS else None
-
-
-def _tool(name: str) -> str | None:
-    try:
-        return sass.tool(name)
-    except FileNotFoundError:
-        return None
+    version = check(driver.cuDriverGetVersion())
+    return f"{version // 1000}.{version % 1000 // 10}"
 
 
 def _campaigns() -> dict[str, str]:
