@@ -43,13 +43,14 @@ class Device:
         return self.clusters[size - 1] if size <= len(self.clusters) else self.sms // size
 
 
-_SOURCES = ("datasheet", "measured")
 _FACTS = {f.name for f in fields(Device)} - {"name", "title", "arch", "clusters", "ceilings", "source"}
 
 
 def _from_entry(name: str, entry: dict) -> Device:
-    source = {key: origin for origin in _SOURCES for key in entry.get(origin, {})}
-    values = {key: value for origin in _SOURCES for key, value in entry.get(origin, {}).items()}
+    source, values = {}, {}
+    for origin in ("datasheet", "measured"):
+        source |= dict.fromkeys(entry.get(origin, {}), origin)
+        values |= entry.get(origin, {})
     wrong = [key for key, value in values.items() if not isinstance(value, (int, float)) or not 0 < value < math.inf]
     missing = sorted(_FACTS - values.keys())
     if wrong or missing:
@@ -58,15 +59,7 @@ def _from_entry(name: str, entry: dict) -> Device:
     clusters = tuple(entry.get("clusters", ()))
     if not all(isinstance(count, int) and count > 0 for count in clusters):
         raise ValueError(f"devices.json, {name}: clusters is {clusters}, but must be positive integers.")
-    return Device(
-        name=name,
-        title=entry["title"],
-        arch=entry["arch"],
-        **facts,
-        clusters=clusters,
-        ceilings=values,
-        source=source,
-    )
+    return Device(name, entry["title"], entry["arch"], **facts, clusters=clusters, ceilings=values, source=source)
 
 
 @cache
@@ -126,8 +119,7 @@ def current() -> Device | None:
         return None
 
     def attribute(name: str) -> int:
-        which = getattr(driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
-        return ask(driver.cuDeviceGetAttribute, which, handle)
+        return ask(driver.cuDeviceGetAttribute, driver.CUdevice_attribute[f"CU_DEVICE_ATTRIBUTE_{name}"], handle)
 
     title = ask(driver.cuDeviceGetName, 128, handle).split(b"\0")[0].decode()
     major, minor = attribute("COMPUTE_CAPABILITY_MAJOR"), attribute("COMPUTE_CAPABILITY_MINOR")
