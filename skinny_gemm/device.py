@@ -47,10 +47,8 @@ _FACTS = {f.name for f in fields(Device)} - {"name", "title", "arch", "clusters"
 
 
 def _from_entry(name: str, entry: dict) -> Device:
-    source, values = {}, {}
-    for origin in ("datasheet", "measured"):
-        source |= dict.fromkeys(entry.get(origin, {}), origin)
-        values |= entry.get(origin, {})
+    values = {**entry.get("datasheet", {}), **entry.get("measured", {})}
+    source = {key: "measured" if key in entry.get("measured", {}) else "datasheet" for key in values}
     wrong = [key for key, value in values.items() if not isinstance(value, (int, float)) or not 0 < value < math.inf]
     missing = sorted(_FACTS - values.keys())
     if wrong or missing:

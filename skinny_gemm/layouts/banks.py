@@ -37,8 +37,8 @@ class Access:
     ) -> "Access":
         """The accesses to `places`, each the arguments of `shipped` and `plain`, which give a warp's byte addresses."""
         places = list(places)
-        at, plain_at = (address and np.stack([address(*place) for place in places]) for address in (shipped, plain))
-        return cls(name, bytes_per_lane, at, plain_at)
+        shipped_at = np.stack([shipped(*place) for place in places])
+        return cls(name, bytes_per_lane, shipped_at, plain and np.stack([plain(*place) for place in places]))
 
 
 def bank(address: Any) -> Any:

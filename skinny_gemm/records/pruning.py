@@ -1,7 +1,4 @@
-"""What pruning costs: in a campaign that swept every tactic, the best of the coarse grid against the best of all.
-
-`python -m skinny_gemm pruning CAMPAIGN` prints it. The grid is that of the source at hand.
-"""
+"""What pruning costs: in a campaign that swept every tactic, the best of the coarse grid against the best of all."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -70,16 +67,15 @@ def lines(costs: list[Cost]) -> list[str]:
     """A line for each problem, the costliest last, then how many are within `TARGET`."""
     if not costs:
         return ["no problem was swept in full: measure with --tactics full"]
+    best = f"{'best':>8} {'tactic':16}"
     text = [
-        f"{'kernel':11} {'N x K':>13} {'M':>3} {'mode':8} {'all':>5} {'best':>8} {'tactic':16} {'grid':>5} {'best':>8} "
-        f"{'tactic':16} {'cost':>6}  verdict"
+        f"{'kernel':11} {'N x K':>13} {'M':>3} {'mode':8} {'all':>5} {best} {'grid':>5} {best} {'cost':>6}  verdict"
     ]
     for c in sorted(costs, key=lambda c: c.cost):
         b = c.best
-        text.append(
-            f"{b.kernel:11} {f'{b.n}x{b.k}':>13} {b.m:3} {b.mode:8} {c.tactics:5} {b.median_us:8.3f} {b.tactic:16} "
-            f"{c.tried:5} {c.coarse.median_us:8.3f} {c.coarse.tactic:16} {c.cost:6.1%}  {c.verdict}"
-        )
+        problem = f"{b.kernel:11} {f'{b.n}x{b.k}':>13} {b.m:3} {b.mode:8}"
+        of_all, of_grid = (f"{row.median_us:8.3f} {row.tactic:16}" for row in (b, c.coarse))
+        text.append(f"{problem} {c.tactics:5} {of_all} {c.tried:5} {of_grid} {c.cost:6.1%}  {c.verdict}")
     within = sum(c.cost <= TARGET for c in costs)
     mean = sum(c.cost for c in costs) / len(costs)
     text.append(f"{within} of {len(costs)} problems within {TARGET:.0%} of the best; {mean:.2%} on average")

@@ -160,11 +160,16 @@ class WsGemmTactic(Tactic):
     @classmethod
     def enumerate(cls, problem: GemmProblem, device: Device) -> list["WsGemmTactic"]:
         """Every legal tactic with rt up to 8, ch of 1, 2 or 4 and groups of 8, 16, 32 ... tokens, ascending."""
-        return list(_enumerate(_whole_tiles(problem), device))
+        runs = _all_runs(_whole_tiles(problem), device)
+        every = ((t.rt, t.kq, t.ks, staged, t.tg, t.ch) for t, legal in runs for staged in legal)
+        return list(itertools.starmap(cls, sorted(every)))
 
     @classmethod
     def choices(cls, problem: GemmProblem, device: Device) -> dict[str, tuple[int, ...]]:
-        return _choices(_whole_tiles(problem), device)
+        runs = _all_runs(_whole_tiles(problem), device)
+        values = {field.name: {getattr(least, field.name) for least, _ in runs} for field in fields(cls)}
+        values["staged"] = {staged for _, legal in runs for staged in legal}
+        return {name: tuple(sorted(legal)) for name, legal in values.items()}
 
     @classmethod
     def unsupported(cls, problem: GemmProblem, device: Device) -> str | None:
@@ -178,15 +183,20 @@ class WsGemmTactic(Tactic):
         """The legal one that is most like the fastest ones on H200, see `preference`."""
         if reason := cls.unsupported(problem, device):
             raise ValueError(reason)
-        return _heuristic(_whole_tiles(problem), device)
+        runs = _all_runs(_whole_tiles(problem), device)
+        return min((least for least, _ in runs), key=lambda tactic: tactic.preference(problem))
 
     def preference(self, problem: GemmProblem) -> tuple:
         """Smaller is better: what the fastest tactics on H200 have in common, the strongest first.
 
-        K parts of about 15 blocks, all in registers; many row tiles a CTA, so that x is read less often; clusters of 8,
-        which pack best; four chains in a group.
+        Groups of half of the tokens, so that one half settles while the other is multiplied, else one pass; K parts of
+        about 15 blocks, all in registers; many row tiles a CTA, so that x is read less often; clusters of 8, which pack
+        best; four chains in a group.
         """
+        tokens = MMA_N << max(0, (layout.token_tiles(problem.m) - 1).bit_length() - 1)
         return (
+            self.tg != tokens,
+            self.tg != 0,
             abs(self.blocks(problem) - PART_BLOCKS),
             self.staged,
             -self.rt,
@@ -208,7 +218,7 @@ class WsGemmTactic(Tactic):
         tiles = layout.token_tiles(problem.m)
         groups = [tg for tg in (8, 16, 32) if tg // 8 <= tiles <= 4 * (tg // 8)]
         warps: dict[tuple[int, int], set[int]] = {}
-        for tactic in WsGemmTactic.enumerate(problem, device):
+        for tactic, _ in _all_runs(_whole_tiles(problem), device):
             warps.setdefault((tactic.rt, tactic.ks), set()).add(tactic.kq)
         found = []
         widest = sorted({rt for rt, _ in warps})[-2:]
@@ -223,17 +233,17 @@ class WsGemmTactic(Tactic):
                 for ch in sorted({1, some.chains(problem)} if tg else {some.chains(problem)}):
                     staged = (replace(some, ch=ch, staged=s) for s in range(kb + 1))
                     least = next((t for t in staged if t.why_not(problem, device) is None), None)
-                    footprint = least and least.footprint(problem, device)
-                    if footprint and footprint.waves == 1 and device.sms / 4 <= footprint.ctas <= device.sms:
-                        found.append(least)
+                    if least:
+                        footprint = least.footprint(problem, device)
+                        if footprint.waves == 1 and device.sms / 4 <= footprint.ctas <= device.sms:
+                            found.append(least)
         return found
 
 
-def _runs(problem: GemmProblem, device: Device, group: int | None = None) -> Iterator[tuple[WsGemmTactic, range]]:
+def _runs(problem: GemmProblem, device: Device) -> Iterator[tuple[WsGemmTactic, range]]:
     """The legal tactics in runs that differ in `staged` only: the least staged of each, and all values of `staged`.
 
     They are consecutive: one more staged block gives back registers, takes shared memory and changes nothing else.
-    `group`: the one tg to look at.
     """
     sizes = [MMA_N << i for i in range(4) if MMA_N << i < 2 * MMA_N * layout.token_tiles(problem.m)]
     warps = range(1, MAX_THREADS // layout.WARP + 1)
@@ -241,8 +251,7 @@ def _runs(problem: GemmProblem, device: Device, group: int | None = None) -> Ite
     for rt, (kq, ks) in itertools.product(range(1, MAX_ROW_TILES + 1), cuts):
         if problem.n % (MMA_M * rt) or rt * kq not in warps:
             continue
-        groups = [tg for tg in ([0, *sizes] if ks > 1 else [0]) if group in (None, tg)]
-        for tg, ch in itertools.product(groups, (1, 2, 4)):
+        for tg, ch in itertools.product([0, *sizes] if ks > 1 else [0], (1, 2, 4)):
             none = WsGemmTactic(rt, kq, ks, 0, tg, ch)
             least = replace(none, staged=max(0, ceil((none.registers(problem) - none.register_limit()) / HELD)))
             if least.why_not(problem, device) is None:
@@ -251,28 +260,11 @@ def _runs(problem: GemmProblem, device: Device, group: int | None = None) -> Ite
                 yield least, range(least.staged, min(least.staged + more, least.blocks(problem)) + 1)
 
 
+@lru_cache(maxsize=64)
+def _all_runs(problem: GemmProblem, device: Device) -> tuple[tuple[WsGemmTactic, range], ...]:
+    return tuple(_runs(problem, device))
+
+
 def _whole_tiles(problem: GemmProblem) -> GemmProblem:
-    """With M up to a whole 8-token tile, which changes no legality: so these caches serve a slider over M."""
+    """With M up to a whole 8-token tile, which changes no legality: so that `_all_runs` serves a slider over M."""
     return GemmProblem(MMA_N * layout.token_tiles(problem.m), problem.n, problem.k)
-
-
-@lru_cache(maxsize=32)
-def _enumerate(problem: GemmProblem, device: Device) -> tuple[WsGemmTactic, ...]:
-    every = ((t.rt, t.kq, t.ks, staged, t.tg, t.ch) for t, legal in _runs(problem, device) for staged in legal)
-    return tuple(itertools.starmap(WsGemmTactic, sorted(every)))
-
-
-@lru_cache(maxsize=256)
-def _heuristic(problem: GemmProblem, device: Device) -> WsGemmTactic:
-    # Groups of half of the tokens, so that one half settles while the other is multiplied; else whatever there is.
-    tokens = MMA_N << max(0, (layout.token_tiles(problem.m) - 1).bit_length() - 1)
-    candidates = ([least for least, _ in _runs(problem, device, group)] for group in (tokens, 0, None))
-    return min(next(filter(None, candidates)), key=lambda tactic: tactic.preference(problem))
-
-
-@lru_cache(maxsize=256)
-def _choices(problem: GemmProblem, device: Device) -> dict[str, tuple[int, ...]]:
-    runs = list(_runs(problem, device))
-    values = {field.name: {getattr(least, field.name) for least, _ in runs} for field in fields(WsGemmTactic)}
-    values["staged"] = {staged for _, every in runs for staged in every}
-    return {name: tuple(sorted(legal)) for name, legal in values.items()}
