@@ -97,8 +97,8 @@ def architectures() -> tuple[str, ...]:
 def current() -> Device | None:
     """The first GPU that the CUDA driver shows, or None without a driver or a GPU.
 
-    A GPU of the catalogue is recognised by its title, architecture and SM count, so that a MIG slice or a sibling board
-    is not mistaken for it; any other is described by the driver's attributes, with no ceilings.
+    A GPU of the catalogue is recognised by its title, architecture and SM count, which a MIG slice or a sibling board
+    does not share; any other is described by the driver's attributes, with no ceilings.
     """
     from cuda.bindings import driver
 

@@ -128,10 +128,7 @@ class Comparison:
 
 
 def compare(first: str | Path, second: str | Path, tolerance: float = TOLERANCE) -> Comparison:
-    """Compares two campaigns, each an id under data/campaigns or a folder.
-
-    ValueError in a sentence if one is broken, or if they have no point in common.
-    """
+    """Compares two campaigns, each an id or a folder; ValueError if one is broken, or they have no point in common."""
     if not 0 <= tolerance < 1:
         raise ValueError(f"tolerance is {tolerance}, but must be a fraction of 0 to 1.")
     (one, rows_one), (two, rows_two) = (read_campaign(campaign_folder(name)) for name in (first, second))
@@ -145,8 +142,7 @@ def compare(first: str | Path, second: str | Path, tolerance: float = TOLERANCE)
 
 
 def _counts(pairs: Iterable[Pair]) -> dict[str, int]:
-    points = Counter(pair.verdict for pair in pairs)
-    return {str(name): points[name] for name in Verdict}
+    return dict.fromkeys(map(str, Verdict), 0) | Counter(str(pair.verdict) for pair in pairs)
 
 
 def _line(campaign: Campaign) -> str:

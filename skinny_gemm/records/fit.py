@@ -41,10 +41,10 @@ def write_fit() -> Path:
 
 
 def fit(kernel: str, mode: str, table: Any) -> Fit:
-    """Fits to the rows of `table` (a DataFrame as of `records.load`) of this kernel and mode, cold weights.
+    """Fits to the newest record of each point in `table` (as of `records.load`) of this kernel and mode, cold weights.
 
     Least squares of log(predicted / measured), so that every time counts by its relative error, each residual beyond
-    `OUTLIER` in proportion only. The newest record of each point counts. ValueError where no row is left.
+    `OUTLIER` in proportion only. ValueError without a record.
     """
     rows = table[(table.kernel == kernel) & (table["mode"] == mode) & (table.weights == "cold")]
     rows = rows[rows.device.isin(devices.names())]

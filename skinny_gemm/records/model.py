@@ -28,8 +28,8 @@ CURE = "python -m skinny_gemm fit"  #: writes data/model.json
 class Fit:
     """Coefficients of one kernel and mode, what they were fitted to, and how far off they are.
 
-    Errors are |predicted / measured - 1| over all records: the median and what 90 % of them stay below, of the fit
-    itself and of predictions of each weight shape from a fit that never saw it (`held_out`).
+    Errors are |predicted / measured - 1| over all records, of the fit itself and of predictions of each weight shape
+    from a fit that never saw it (`held_out`): the median, and what 90 % of them stay below (`p90`).
     """
 
     coefficients: dict[str, float]

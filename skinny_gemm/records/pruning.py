@@ -4,10 +4,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from .. import device as devices
-from ..device import Device
 from ..problem import GemmProblem
 from ..tactics import KERNELS
-from .schema import Campaign, Record, fastest
+from .schema import Campaign, Record, failed_point, fastest
 from .statistics import Verdict, verdict
 
 TARGET = 0.02  #: the grid is good enough where it costs no more
@@ -34,17 +33,11 @@ class Cost:
 
 
 def costs_of(campaign: Campaign, rows: Iterable[Record]) -> list[Cost]:
-    """The costs by the full sweeps of a campaign."""
-    failed = [tuple(failure[name] for name in ("kernel", "n", "k", "m", "tactic")) for failure in campaign.failures]
-    return costs(rows, devices.get(campaign.device), failed)
+    """The cost for every problem and mode of which `rows` of `campaign` hold every legal tactic, or it failed.
 
-
-def costs(rows: Iterable[Record], device: Device, failed: Iterable[tuple] = ()) -> list[Cost]:
-    """The cost for every problem and mode of which `rows` hold every legal tactic; shapes of fronts are Kimi K3's.
-
-    `failed` are (kernel, n, k, m, tactic) that were tried in vain: they count as swept.
+    Shapes of fronts are Kimi K3's.
     """
-    failed = set(failed)
+    device, failed = devices.get(campaign.device), [failed_point(failure) for failure in campaign.failures]
     groups: dict[tuple, dict[str, Record]] = {}
     for row in rows:
         if row.kernel in KERNELS:
@@ -53,7 +46,7 @@ def costs(rows: Iterable[Record], device: Device, failed: Iterable[tuple] = ()) 
     for (kernel, n, k, m, *_), recorded in groups.items():
         kind = KERNELS[kernel]
         problem = kind.problem(GemmProblem(m, n, k))
-        known = {*recorded, *(tactic for *key, tactic in failed if key == [kernel, n, k, m])}
+        known = {*recorded, *(p.tactic for p in failed if (p.kernel, p.n, p.k, p.m) == (kernel, n, k, m))}
         if any(str(tactic) not in known for tactic in kind.enumerate(problem, device)):
             continue
         tried = [recorded[text] for text in map(str, kind.coarse(problem, device)) if text in recorded]

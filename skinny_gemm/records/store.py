@@ -5,7 +5,7 @@
                                    of an exposed row those of producer and launch together, then those of the producer
     <campaign id>/campaign.json    the GPU, versions, commit, clocks, ceilings and command (`schema.Campaign`)
 
-Reading checks every row and names the file and the line that is wrong. What reads one campaign raises that sentence;
+Reading checks every row. What reads one campaign raises a ValueError that names the file and the line that is wrong;
 what reads all of them leaves the broken one out with a `BrokenCampaign` warning, and `problems` lists the sentences.
 """
 
@@ -124,8 +124,7 @@ def rows(data_dir: str | Path | None = None) -> list[Record]:
     """All records, ordered so that the last record of a point is the one to go by: its newest.
 
     Those measured at a dropped SM clock come first, so that they count only where a point has no other, then the oldest
-    campaign. `data_dir` holds `campaigns/` (the repository's data/ by default). A broken campaign is left out with a
-    warning.
+    campaign. `data_dir` holds `campaigns/`, by default the repository's. A broken campaign is left out with a warning.
     """
     recorded = [(row, campaign) for campaign, rows in _readable(data_dir) for row in rows]
     return [row for row, _ in sorted(recorded, key=lambda entry: not is_slow(*entry))]
@@ -149,9 +148,9 @@ def problems(data_dir: str | Path | None = None) -> dict[str, str]:
     return _read_all(data_dir)[1]
 
 
-def check(data_dir: str | Path | None = None) -> None:
+def check() -> None:
     """ValueError with the sentence of `problems` if a campaign is broken: for what must not be made of half of them."""
-    for sentence in problems(data_dir).values():
+    for sentence in problems().values():
         raise ValueError(sentence)
 
 

@@ -56,10 +56,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Tactic(ABC):
-    """Base of all tactics. A subclass names its kernel, adds integer fields and writes the abstract methods.
-
-    All else has a default that a kernel overrides where it differs.
-    """
+    """A subclass names its kernel, adds integer fields, writes the abstract methods and overrides what differs."""
 
     kernel: ClassVar[str]  #: registry and command-line name
     module: ClassVar[str]  #: whose `build(problem, tactic, pdl)` makes the kernel; by default kernels/<its name>
@@ -178,9 +175,8 @@ class Tactic(ABC):
     def default(cls, problem: GemmProblem, device: Device) -> Self:
         """The tactic to start from: the fastest recorded where there is one, else `heuristic`.
 
-        The records speak through data/best.csv (`tactics.defaults`): of this device, N and K, and of M or the next M
-        above that was recorded; chained, cold weights. ValueError in words where no tactic is legal, or the file is
-        broken.
+        Recorded on this device, for N, K and M or the next M above, chained, cold weights: see `tactics.defaults`.
+        ValueError in words where no tactic is legal, or data/best.csv is broken.
         """
         if row := defaults.covering(device.name, cls.kernel, problem):
             m, text = row

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from skinny_gemm import device, records
+from skinny_gemm import records
 from skinny_gemm.records import pruning, standing
 from skinny_gemm.records.comparison import compare
 
@@ -103,6 +103,6 @@ def test_what_the_readme_says_of_trust_and_standing_follows_from_the_records():
 
 def test_pruning_costs_what_the_readme_says():
     folder = ROOT / re.search(r"pruning\s+(data/campaigns/[^`]+)`", README)[1]
-    costs = pruning.costs(records.read_campaign(folder)[1], device.get("h200"))
+    costs = pruning.costs_of(*records.read_campaign(folder))
     worst = max(cost.cost for cost in costs)
     assert len(costs) == 9 and f"nothing more than {worst:.1%} faster".replace("%", " %") in " ".join(README.split())
