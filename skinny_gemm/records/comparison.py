@@ -142,7 +142,8 @@ def compare(first: str | Path, second: str | Path, tolerance: float = TOLERANCE)
 
 
 def _counts(pairs: Iterable[Pair]) -> dict[str, int]:
-    return dict.fromkeys(map(str, Verdict), 0) | Counter(str(pair.verdict) for pair in pairs)
+    points = Counter(pair.verdict for pair in pairs)
+    return {str(name): points[name] for name in Verdict}
 
 
 def _line(campaign: Campaign) -> str:
