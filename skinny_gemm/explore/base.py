@@ -2,7 +2,6 @@
 
 import html
 import os
-from abc import ABCMeta, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +19,7 @@ from .controls import button, in_a_row, looks
 
 Shown = tuple[Figure, pd.DataFrame, dict[str, Any]]  #: figure, plotted data, provenance: what `show` and `export` take
 Widgets = Sequence[widgets.Widget]
+Moments = Callable[[], Iterable[int]]
 Figures = dict[str, Shown]  #: by file stem
 _latest: dict[type["Explorer"], "Explorer"] = {}
 _ARROW = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 18 18'%3E%3Cpath fill='%23bbb' "
@@ -83,16 +83,14 @@ def pictures_in(widget: widgets.Widget) -> list[Picture]:
     return [picture for child in getattr(widget, "children", ()) for picture in pictures_in(child)]
 
 
-class _ExplorerType(ABCMeta, type(widgets.VBox)):  # type: ignore[misc]
-    """Lets a widget class have abstract methods."""
-
-
-class Explorer(widgets.VBox, metaclass=_ExplorerType):
+class Explorer(widgets.VBox):
     """A column of rows of controls, pictures and an Export button; a subclass builds them, then calls this `__init__`.
 
     `draw` runs once per change of a control in `rows`, or of those `watched`; what it raises is told above them.
     """
 
+    draw: Callable[[], None]  #: of a subclass: reads the controls and sets pictures and verdict
+    figures: Callable[[], Figures]  #: of a subclass: what Export writes
     quiet = False  #: changes of controls cause no redraw
 
     def __init__(self, rows: Sequence[Widgets], pictures: Widgets, watched: Widgets | None = None):
@@ -112,14 +110,6 @@ class Explorer(widgets.VBox, metaclass=_ExplorerType):
         pictures = "".join(picture.value for picture in pictures_in(self) if not picture.hidden)
         display(self._repr_mimebundle_(), raw=True)
         display(HTML(f'{_STATIC}<div class="sg-static">{pictures}</div>'))
-
-    @abstractmethod
-    def draw(self) -> None:
-        """Reads the controls and sets pictures and verdict."""
-
-    @abstractmethod
-    def figures(self) -> Figures:
-        """What Export writes."""
 
     def redraw(self, _change: object = None) -> None:
         """Draws, with errors told in words; as the observer of a control too."""
@@ -179,11 +169,9 @@ class View(NamedTuple):
 
 
 class ViewExplorer(Explorer):
-    """An explorer whose figures are always the same ones; a subclass lists them in `views`."""
+    """An explorer whose figures are always the same ones."""
 
-    @abstractmethod
-    def views(self) -> list[View]:
-        """Every figure, for what the controls say."""
+    views: Callable[[], list[View]]  #: of a subclass: every figure, for what the controls say
 
     def draw(self) -> None:
         for view in self.views():
@@ -199,9 +187,7 @@ class Cursor(widgets.IntSlider):
 
     value: int
 
-    def __init__(
-        self, explorer: Explorer, name: str, value: int, moments: Callable[[], Iterable[int]], width: str = "460px"
-    ):
+    def __init__(self, explorer: Explorer, name: str, value: int, moments: Moments, width: str = "460px"):
         super().__init__(value, 0, max(value, 1), **looks(name, width))
         self.back = explorer.guarded_button("◀ Back", "to the event before", lambda: self.go(-1))
         self.forward = explorer.guarded_button("Forward ▶", "to the next event", lambda: self.go(+1))

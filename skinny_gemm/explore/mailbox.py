@@ -27,7 +27,6 @@ TACTIC = WsGemmTactic(rt=1, kq=2, ks=1, staged=0, tg=0, ch=1)
 K, SHARD, VALID = 64, 16, 8  #: of a rank: two fragments of latent and two of logits
 STEPS = 3
 BREAKS = ("nothing", "rank 1 never publishes", "no sanitising", "rank 1 publishes twice")
-QUIET = 8  #: latent columns of rank 1 whose sums round to -0.0
 
 
 class Event(NamedTuple):
@@ -55,7 +54,7 @@ def events(ranks: int, m: int, transport: str, broken: str) -> tuple[Event, ...]
     generator = torch.Generator().manual_seed(0)
     xs = [(torch.rand(m, K, generator=generator) * 2.0**-8).bfloat16() for _ in range(STEPS)]
     router, down = (torch.randn(n, K, generator=generator).bfloat16() for n in (front.experts, front.latent))
-    down[SHARD : SHARD + QUIET] = -(2.0**-133)  # the smallest BF16: sums of x times that are tiny, and negative
+    down[SHARD : SHARD + 8] = -(2.0**-133)  # the smallest BF16: of rank 1, sums of x times that round to -0.0
     mailbox = getattr(Mailbox, transport)(front, capacity=m)
     packed = [PreparedWsGemm.pack(router, down, front, rank) for rank in range(ranks)]
     prepared = [PreparedWsGemm(weight, front, {m: TACTIC}, mailbox) for weight in packed]

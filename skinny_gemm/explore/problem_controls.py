@@ -12,8 +12,6 @@ from . import markup
 from .base import Explorer
 from .controls import Choice, dropdown, in_a_row, slider, toggles
 
-CUSTOM = "custom N, K"
-
 
 class ProblemControls(Explorer):
     """An explorer of one problem: device, model and projection (or N, K), and M.
@@ -26,7 +24,7 @@ class ProblemControls(Explorer):
         self.shapes = catalogue.shapes()
         models = list(dict.fromkeys((shape.model, shape.parallel) for shape in self.shapes))
         self.device = dropdown("device", [(devices.get(name).title, name) for name in devices.names()], device)
-        self.model = dropdown("model", [(" ".join(m), m) for m in models] + [(CUSTOM, None)], models[0])
+        self.model = dropdown("model", [(" ".join(m), m) for m in models] + [("custom N, K", None)], models[0])
         self.projection = dropdown("projection", [("", None)], None, "330px")
         typed = dict(min=1, max=1 << 24, layout=widgets.Layout(width="170px"))
         self.n = widgets.BoundedIntText(value=16, description="N", **typed)
@@ -70,10 +68,7 @@ class ProblemControls(Explorer):
 
 
 class TacticControls(ProblemControls):
-    """An explorer of one tactic on one problem: kernel, device, model and projection (or N, K), M, and every field.
-
-    A subclass calls `judge` when it draws.
-    """
+    """An explorer of one tactic on one problem: kernel and every field besides; a subclass's `draw` calls `judge`."""
 
     def build(self, device: str, projection: str) -> None:
         """Makes the controls; they start at the first kernel's default tactic for `projection` of the first model."""

@@ -20,8 +20,6 @@ from .base import Figures, Picture, export_dir
 from .controls import Progress, dropdown, looks, toggles
 from .problem_controls import ProblemControls
 
-_PAGES = ("comparison", "bandwidth", "roofline", "resources")  #: what can be on screen, of `report.pages`
-
 
 class ReviewExplorer(ProblemControls):
     """Controls for a problem, a list of tactics for each kernel, and the pages of the review; Export writes the pack.
@@ -37,7 +35,7 @@ class ReviewExplorer(ProblemControls):
         self.mode = toggles("launches", list(records.MODES), "chained")
         self.lists = {name: widgets.SelectMultiple(options=[], **looks(name, "360px")) for name in KERNELS}
         self.first = dropdown("compare with", [], None, "330px")
-        self.page = toggles("page", _PAGES, "comparison")
+        self.page = toggles("page", ["comparison", "bandwidth", "roofline", "resources"], "comparison")
         self.suggest_button = self.guarded_button("Suggested", "the candidates worth a look", self.take_suggested)
         self.answer, self.status, self._left_out = widgets.HTML(), widgets.HTML(), markup.left_out(data_dir)
         self.pictures = [Picture(), Picture()]

@@ -38,9 +38,7 @@ class TacticExplorer(TacticControls):
     live* times the tactic on it; `machine(gpu, shapes)` makes the `bench.rig.Rig` for that.
     """
 
-    def __init__(
-        self, data_dir: Path | None = None, device: str = devices.REFERENCE, machine: Callable[..., Any] | None = None
-    ):
+    def __init__(self, data_dir: Path | None = None, device: str = devices.REFERENCE, machine: Callable | None = None):
         self.data_dir = data_dir
         self.records, self.campaigns = records.load(data_dir), records.campaigns(data_dir)
         self._left_out = markup.left_out(data_dir)

@@ -1,7 +1,6 @@
 """Explorers of traced runs: they compile and run when the kernel has changed, and some step through time."""
 
-from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from functools import lru_cache
 from typing import Any
@@ -42,6 +41,7 @@ class TracedExplorer(ViewExplorer):
     m: widgets.SelectionSlider
     opcodes: tuple[str, ...] | None = None  #: to trace; None: all
     schedule: widgets.SelectionSlider
+    read: Callable[[trials.Trial], None]  #: of a subclass: takes what it needs of a new run, fits controls to it
 
     def __init__(self, rows: Sequence[Widgets], pictures: Widgets):
         self.busy = widgets.HTML()
@@ -68,10 +68,6 @@ class TracedExplorer(ViewExplorer):
     def schedule_stem(self) -> str:
         """The schedule, as part of a file's name."""
         return self.schedule.value.replace("(", "-").rstrip(")")
-
-    @abstractmethod
-    def read(self, run: trials.Trial) -> None:
-        """Takes from a new run what the figures need, and fits the controls to it."""
 
     def clear(self) -> None:
         """Takes away what was shown of an earlier run."""
@@ -125,6 +121,7 @@ class SteppedExplorer(TracedExplorer):
     """
 
     spans: pd.DataFrame  #: of logical time; a row has at least `start` and `end`
+    state: Callable[[], pd.DataFrame]  #: of a subclass: what every warp does at the cursor, a row for each
 
     def build(self, views: Sequence[str], width: str = "460px") -> None:
         """Makes the cursor, the choice of `views`, the timeline and the place for words."""
@@ -135,10 +132,6 @@ class SteppedExplorer(TracedExplorer):
     def stepped(self) -> pd.DataFrame:
         """The spans whose starts the cursor steps through."""
         return self.spans
-
-    @abstractmethod
-    def state(self) -> pd.DataFrame:
-        """What every warp does at the cursor, a row for each."""
 
     def window(self) -> tuple[int, int] | None:
         """The logical time on screen, from when until when; None: all."""
