@@ -22,22 +22,10 @@ from ..problem import GemmProblem
 from ..tactics.warp_splitk import WarpSplitKTactic
 from . import ptx
 
-PARAMETERS = (
-    Parameter("weight", "pointer"),
-    Parameter("x", "pointer"),
-    Parameter("out", "pointer", written=True),
-    Parameter("bias", "pointer", optional=True, alignment=8),
-    Parameter("m", "i32"),
-)
 COMPUTE_THREADS = layout.COMPUTE_WARPS * WARP
 WEIGHT_THREADS = layout.WEIGHT_LOADER_WARPS * WARP
 FIRST_ACTIVATION_WARP = layout.COMPUTE_WARPS + layout.WEIGHT_LOADER_WARPS
 REDUCE_BARRIER = 1  #: named barrier of the four compute warps; 0 is the CTA's
-
-
-def build(problem: GemmProblem, tactic: WarpSplitKTactic, pdl: bool) -> "WarpSplitK":
-    """The kernel to compile for the weights of `problem`; it takes any M."""
-    return WarpSplitK(problem, tactic, pdl)
 
 
 @dataclass(frozen=True)
@@ -56,9 +44,15 @@ class Place:
 
 
 class WarpSplitK:
-    """The kernel for one (N, K, tactic); `pdl` compiles programmatic dependent launch in or out."""
+    """The kernel for one (N, K, tactic) and any M; `pdl` compiles programmatic dependent launch in or out."""
 
-    parameters = PARAMETERS
+    parameters = (
+        Parameter("weight", "pointer"),
+        Parameter("x", "pointer"),
+        Parameter("out", "pointer", written=True),
+        Parameter("bias", "pointer", optional=True, alignment=8),
+        Parameter("m", "i32"),
+    )
 
     def __init__(self, problem: GemmProblem, tactic: WarpSplitKTactic, pdl: bool):
         self.problem, self.tactic, self.pdl = problem, tactic, pdl
@@ -73,16 +67,12 @@ class WarpSplitK:
         self.smem = layout.smem_regions(tactic.output_tile, tactic.token_tile, tactic.k_tile, tactic.stages)
 
     @cute.jit
-    def __call__(self, weight: cute.Pointer, x: cute.Pointer, out: cute.Pointer, bias: cute.Pointer, m: Int32):
-        self.kernel(weight, x, out, bias, m).launch(
-            grid=self.tactic.grid(self.problem),  # only traced: a launch takes that of its own M
-            block=self.block,
-            smem=self.smem_bytes,
-            use_pdl=self.pdl,
-        )
+    def __call__(self, *values):
+        grid = self.tactic.grid(self.problem)  # only traced: a launch takes that of its own M
+        self.kernel(*values).launch(grid=grid, block=self.block, smem=self.smem_bytes, use_pdl=self.pdl)
 
     @cute.kernel
-    def kernel(self, weight: cute.Pointer, x: cute.Pointer, out: cute.Pointer, bias: cute.Pointer, m: Int32):
+    def kernel(self, weight, x, out, bias, m):
         t = self.tactic
         thread, _, _ = cute.arch.thread_idx()
         tile_n, tile_m, _ = cute.arch.block_idx()
@@ -265,3 +255,6 @@ class WarpSplitK:
                         ptx.pack_bf16x2(sums[0], sums[1]),
                         ptx.pack_bf16x2(sums[2], sums[3]),
                     )
+
+
+build = WarpSplitK

@@ -18,13 +18,13 @@ from ..checks import check_integer, is_integer
 from ..layouts import mailbox as layout
 from ..problem import FrontProblem
 from ..tactics import MAX_M
-from . import runner
-from .boxes import ALIGNMENT, BUFFERS, allocate, arm, check_armed, check_boxes, enable_peers
+from . import driver, runner
 from .compile import compile_collect
-from .tensors import device_of
+from .tensors import check_tensor, device_of, known_device, overlap
 
+BUFFERS = 2  #: used in turn
+ALIGNMENT = 16  #: bytes, of a mailbox: what one store publishes
 MAX_PEERS = 16  #: mailboxes that are parameters of one kernel
-TIMEOUT_S = 1.0
 
 
 class MissingPublisher(RuntimeError):
@@ -65,13 +65,11 @@ class Mailbox:
     the buffer of s-1 re-armed everywhere, while slower ranks still read s from the other. One buffer would not do:
     a fast rank would overwrite what a slow one has yet to read.
 
-    Everything is enqueued on PyTorch's current stream. Use one stream, or order streams by events: a step is published
-    after the collect of the step before. Capturing in a CUDA graph fixes the buffers that a step uses: capture two
-    steps (or any even number), so that replays go on alternating and end at the buffer they began with. The buffers are
-    those of the steps captured: between a capture and its replays, and between replays, an even number of other steps
-    may run, never an odd one, which would leave the replay publishing into the buffer that is in use. A captured
-    `collect` cannot raise: call `check` after a replay. Replays do not count: `step` stays at what was captured last,
-    and a message names the step of the capture, whichever replay failed.
+    Everything is enqueued on PyTorch's current stream; order several streams by events: a step is published after the
+    collect of the step before. A CUDA graph fixes the buffers that its steps use: capture an even number of steps, and
+    let an even number of others run between a capture and its replays, and between replays, lest a replay publish into
+    the buffer in use. A captured `collect` cannot raise: call `check` after a replay. Replays do not count: `step`
+    stays at what was captured last, and a message names the step of the capture, whichever replay failed.
 
     The boxes must be empty when the `Mailbox` is made, and belong to it alone: one that holds anything is refused, but
     a second `Mailbox` over boxes that happen to be empty is not noticed, and steals steps of the first. Where several
@@ -86,17 +84,20 @@ class Mailbox:
         import torch
 
         self.front, self.transport, self.boxes, self.address = front, transport, list(boxes), address
-        own = [box for box in self.boxes if box is not None]
-        self.capacity = own[0].shape[1]
+        own = {rank: box for rank, box in enumerate(self.boxes) if box is not None}
+        self.devices = list(dict.fromkeys(box.device for box in own.values()))  #: those of this process
+        first = next(iter(own.values()))
+        self.capacity = first.shape[1]
         words = layout.status_words(self.capacity, front.width)
-        self._status: list[Any] = [
-            None if box is None else box.new_zeros(words, dtype=torch.int32) for box in self.boxes
-        ]
-        self._collect = compile_collect(front.latent, front.experts, device_of(own[0]).arch)
-        for rank, box in enumerate(self.boxes):
-            if box is not None:
-                check_armed(box, front, rank)
-                runner.load(self._collect, box.device)
+        self._status = {rank: box.new_zeros(words, dtype=torch.int32) for rank, box in own.items()}
+        self._collect = compile_collect(front.latent, front.experts, device_of(first).arch)
+        for rank, box in own.items():
+            if (box.view(torch.int16) != _sentinels(front, box.device)).any():
+                raise ValueError(
+                    f"the mailbox of rank {rank} is not empty, but must be new from Mailbox.allocate, or filled from "
+                    "such a tensor with copy_, and nobody may have published into it yet"
+                )
+            runner.load(self._collect, box.device)
         self._start()
 
     @classmethod
@@ -120,8 +121,8 @@ class Mailbox:
             )
         if boxes is None:
             boxes = [cls.allocate(front, device, capacity) for _ in range(front.ranks)]
-        check_boxes(front, boxes)
-        enable_peers(boxes)
+        _check_boxes(front, boxes)
+        driver.enable_peers({box.device.index for box in boxes if box.is_cuda})
         return cls(front, "peers", boxes)
 
     @classmethod
@@ -138,7 +139,7 @@ class Mailbox:
         front = unshaped(front)
         if boxes is None:
             boxes = [cls.allocate(front, "cpu", capacity) for _ in range(front.ranks)]
-        check_boxes(front, boxes, some=address is not None)
+        _check_boxes(front, boxes, some=address is not None)
         on_gpu = any(box is not None and box.is_cuda for box in boxes)
         if on_gpu != (address is not None):
             wanted = "an integer on GPUs" if on_gpu else "None on the CPU, where the interpreter emulates it"
@@ -150,12 +151,12 @@ class Mailbox:
     @staticmethod
     def allocate(front: FrontProblem, device: Any = "cpu", capacity: int = MAX_M) -> Any:
         """An empty mailbox tensor, BF16 `[2, capacity, width]` on `device`: the sentinel everywhere."""
-        return allocate(unshaped(front), device, capacity)
+        import torch
 
-    @property
-    def devices(self) -> list:
-        """The devices that it lies on, in this process: one, or those of the ranks."""
-        return list(dict.fromkeys(box.device for box in self.boxes if box is not None))
+        front, device = unshaped(front), known_device(device)
+        check_integer("capacity", capacity, 1, MAX_M)
+        bits = _sentinels(front, device).expand(BUFFERS, capacity, front.width)
+        return bits.contiguous().view(torch.bfloat16)
 
     def home(self, rank: int) -> Any:
         """The tensor that `rank` collects from; None if another process has it."""
@@ -163,10 +164,10 @@ class Mailbox:
 
     @property
     def options(self) -> dict[str, Any]:
-        """What the publishing kernel is compiled with."""
-        if self.transport == "local":
-            return {}  # the default: the same binary as without a mailbox
-        return {"transport": self.transport, **({"peers": len(self.boxes)} if self.transport == "peers" else {})}
+        """What the publishing kernel is compiled with: nothing for a local mailbox, the same binary as without one."""
+        if self.transport == "peers":
+            return {"transport": "peers", "peers": len(self.boxes)}
+        return {} if self.transport == "local" else {"transport": self.transport}
 
     def step(self, rank: int = 0) -> int:
         """The step that `rank` publishes and collects next, from 0 on; its buffer is `step % 2`."""
@@ -203,7 +204,7 @@ class Mailbox:
         step.m = m
 
     def collect(
-        self, rank: int = 0, m: int | None = None, timeout_s: float = TIMEOUT_S, wait: bool = True, **interpreting: Any
+        self, rank: int = 0, m: int | None = None, timeout_s: float = 1.0, wait: bool = True, **interpreting: Any
     ) -> tuple[Any, Any]:
         """(latent BF16 `[M, latent]`, logits FP32 `[M, experts]`) of this step, new tensors on the mailbox's device.
 
@@ -244,8 +245,7 @@ class Mailbox:
     def check(self, rank: int = 0) -> None:
         """Waits for the collects of `rank` enqueued so far; raises `MissingPublisher` if a fragment was missing.
 
-        It tells of the first of them that failed: its step and its timeout, and of all that was missing then the first
-        token and column.
+        It tells of the first of them that failed: its step, its timeout, and the first token and column missing then.
         """
         consumer = self._consumer(rank, collecting=True)
         front, status = self.front, self._status[consumer]
@@ -266,16 +266,19 @@ class Mailbox:
         """
         import torch
 
-        for box, status in zip(self.boxes, self._status, strict=True):
-            if box is not None:
-                if box.is_cuda:
-                    torch.cuda.synchronize(box.device)
-                arm(box, self.front)
-                status.zero_()
-        for box in self.boxes:
-            if box is not None and box.is_cuda:
-                torch.cuda.synchronize(box.device)
+        self._synchronize()
+        for rank, status in self._status.items():
+            self.boxes[rank].view(torch.int16).copy_(_sentinels(self.front, status.device))
+            status.zero_()
+        self._synchronize()
         self._start()
+
+    def _synchronize(self) -> None:
+        import torch
+
+        for device in self.devices:
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)
 
     def _start(self) -> None:
         self._steps = [_Step() for _ in self.boxes]
@@ -300,6 +303,33 @@ def unshaped(front: FrontProblem) -> FrontProblem:
     if not isinstance(front, FrontProblem):
         raise ValueError(f"front is {front!r}, but must be a FrontProblem")
     return replace(front, m=1)
+
+
+def _sentinels(front: FrontProblem, device: Any) -> Any:
+    """An empty row as bits, int16 `[width]`: a conversion might lose the sign of a zero."""
+    import torch
+
+    return torch.from_numpy(layout.empty(1, front.latent, front.experts).view(np.int16)[0]).to(device)
+
+
+def _check_boxes(front: FrontProblem, boxes: Sequence, some: bool = False) -> None:
+    """ValueError unless `boxes` has a mailbox for every rank (with `some`: for at least one, None for others)."""
+    if not isinstance(boxes, list | tuple) or len(boxes) != front.ranks:
+        count = f"{len(boxes)} tensors" if isinstance(boxes, list | tuple) else f"a {type(boxes).__name__}"
+        raise ValueError(f"boxes is {count}, but must be a list of {front.ranks}, one per rank")
+    own = {rank: box for rank, box in enumerate(boxes) if not (some and box is None)}
+    if not own:
+        raise ValueError("boxes has no tensor, but some rank of this process must collect")
+    capacity: int | str = "capacity"  # any, but the same of all
+    for rank, box in own.items():
+        name = f"the mailbox of rank {rank}"
+        check_tensor(name, box, (BUFFERS, capacity, front.width), ALIGNMENT)
+        capacity = check_integer(f"the capacity of {name}", box.shape[1], 1, MAX_M)
+        if box.is_cuda != next(iter(own.values())).is_cuda:
+            raise ValueError(f"{name} is on {box.device}, but all must be on CUDA devices or all on the CPU")
+        for other, earlier in own.items():
+            if other < rank and box.device == earlier.device and overlap(box, earlier):
+                raise ValueError(f"{name} overlaps that of rank {other}, but must have memory of its own")
 
 
 def _missing_publisher(front: FrontProblem, missing: np.ndarray, when: str) -> MissingPublisher:
