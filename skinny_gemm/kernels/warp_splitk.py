@@ -7,6 +7,7 @@ tile. Their partial sums meet in shared memory and are added in warp order, so r
 Warp roles: 0-3 compute, 4-5 load weights, 6 (and 7) load activations. All offsets come from `layouts.warp_splitk`.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -127,13 +128,15 @@ class WarpSplitK:
             cute.arch.griddepcontrol_launch_dependents()
             # Per thread: only a thread that has waited may read what the previous kernel wrote.
             cute.arch.griddepcontrol_wait()
-        rows, loader = self.tactic.token_tile, at.thread & (self.activation_threads - 1)
-        ring = self.ring_chunks(at.sB.toint(), rows, loader, self.activation_threads)
-        source = self.source_chunk(x, at.first_token, loader, self.activation_threads)
-        valid = [at.first_token + row < m for row in self.chunk_rows(rows, loader, self.activation_threads)]
+        rows, threads = self.tactic.token_tile, self.activation_threads
+        loader = at.thread & (threads - 1)
+        ring = self.ring_chunks(at.sB.toint(), rows, loader, threads)
+        source = self.source_chunk(x, at.first_token, loader, threads)
+        valid = [at.first_token + row < m for row in self.chunk_rows(rows, loader, threads)]  # past M nothing is read
         for tile in range(self.tiles):
             self.wait_empty(at, tile)
-            self.load_activations(tile, source, ring, valid)
+            for (target, origin), row_valid in zip(self.copies(tile, source, ring, rows, threads), valid, strict=True):
+                ptx.cp_async(target, origin, row_valid)
             cute.arch.cp_async_mbarrier_arrive_noinc(at.full + tile % self.tactic.stages)
 
     def wait_empty(self, at: Place, tile: int) -> None:
@@ -143,23 +146,16 @@ class WarpSplitK:
             cute.arch.mbarrier_wait(at.empty + tile % stages, (tile // stages - 1) & 1)
 
     def load_weights(self, tile: int, source, ring, policy) -> None:
-        """Issues a weight loader's 16-byte copies of K tile `tile`, from `source` to the chunks of `ring`."""
-        stage = self.stage_bytes(tile, self.tactic.output_tile)
-        for i, chunk in enumerate(ring):
-            ptx.cp_async_evict_first(chunk + stage, source + self.source_step(tile, i, WEIGHT_THREADS), policy)
-
-    def load_activations(self, tile: int, source, ring, valid) -> None:
-        """Issues an activation loader's 16-byte copies of K tile `tile`; rows at or past M are not read."""
-        stage = self.stage_bytes(tile, self.tactic.token_tile)
-        for i, chunk in enumerate(ring):
-            ptx.cp_async(chunk + stage, source + self.source_step(tile, i, self.activation_threads), valid[i])
+        """Issues a weight loader's copies of K tile `tile`."""
+        for target, origin in self.copies(tile, source, ring, self.tactic.output_tile, WEIGHT_THREADS):
+            ptx.cp_async_evict_first(target, origin, policy)
 
     def stage_bytes(self, tile: int, rows: int) -> int:
         """Bytes from the first stage of a ring of `[rows, k_tile]` tiles to the one that holds K tile `tile`."""
         return tile % self.tactic.stages * rows * self.tactic.k_tile * ELEMENT_BYTES
 
     def chunk_rows(self, rows: int, thread, threads: int) -> list:
-        """The row of each chunk that loader `thread` of `threads` copies of a `[rows, k_tile]` tile."""
+        """The row of each 16-byte chunk that loader `thread` of `threads` copies of a `[rows, k_tile]` tile."""
         k_tile = self.tactic.k_tile
         count = layout.loader_chunks(rows, threads, k_tile)
         return [layout.loader_chunk(thread, i, threads, k_tile)[0] for i in range(count)]
@@ -168,18 +164,20 @@ class WarpSplitK:
         """Where those chunks go in the first stage of the ring at `base`: shared-memory addresses."""
         k_tile = self.tactic.k_tile
         _, col = layout.loader_chunk(thread, 0, threads, k_tile)
-        steps = self.chunk_rows(rows, thread, threads)
-        return [base + tile_offset(row, col, k_tile) * ELEMENT_BYTES for row in steps]
+        chunk_rows = self.chunk_rows(rows, thread, threads)
+        return [base + tile_offset(row, col, k_tile) * ELEMENT_BYTES for row in chunk_rows]
 
     def source_chunk(self, matrix, first_row, thread, threads: int):
         """Global address of the first of those chunks in K tile 0, for rows of `matrix` from `first_row` on."""
         row, col = layout.loader_chunk(thread, 0, threads, self.tactic.k_tile)
         return matrix.toint() + (Int64(first_row + row) * self.k + col) * ELEMENT_BYTES
 
-    def source_step(self, tile: int, index: int, threads: int) -> int:
-        """Bytes from there to the `index`-th chunk of K tile `tile`: a constant."""
-        row, _ = layout.loader_chunk(0, index, threads, self.tactic.k_tile)
-        return (row * self.k + tile * self.tactic.k_tile) * ELEMENT_BYTES
+    def copies(self, tile: int, source, ring, rows: int, threads: int) -> Iterator[tuple]:
+        """(to, from) of each chunk of K tile `tile`; both are constants from the chunks of `ring` and from `source`."""
+        for i, chunk in enumerate(ring):
+            row, _ = layout.loader_chunk(0, i, threads, self.tactic.k_tile)
+            step = (row * self.k + tile * self.tactic.k_tile) * ELEMENT_BYTES
+            yield chunk + self.stage_bytes(tile, rows), source + step
 
     @cute.jit
     def compute(self, out, bias, m, at):
