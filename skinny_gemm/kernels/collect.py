@@ -43,8 +43,8 @@ class Collect:
     @cute.kernel
     def kernel(self, mailbox, latent, logits, status, timeout_ns, step):
         if cutlass.const_expr(self.pdl):
-            # Whoever still reads the outputs of the step before has finished. Dependents are not launched early: the
-            # next step's publishers count on the re-armed mailbox.
+            # Whoever still reads the last step's outputs has finished. Dependents are not launched early: the next
+            # step's publishers count on the re-armed mailbox.
             cute.arch.griddepcontrol_wait()
         thread, _, _ = cute.arch.thread_idx()
         chunk, token, _ = cute.arch.block_idx()

@@ -75,13 +75,10 @@ class Stream(Probe):
                 cute.arch.mbarrier_init(full + stage, 1)
             cute.arch.mbarrier_init_fence()
             cta_chunks = (chunks - cta + (ring.ctas - 1)) // ring.ctas
-            total = cta_chunks
-            if cutlass.const_expr(self.repeat):
-                total = cta_chunks * rounds
+            total = cta_chunks * rounds if cutlass.const_expr(self.repeat) else cta_chunks
             policy = None if self.repeat else ptx.evict_first_policy()
-            load = partial(
-                self.load, source=source, smem=smem, full=full, cta=cta, cta_chunks=cta_chunks, policy=policy
-            )
+            places = {"source": source, "smem": smem, "full": full, "cta": cta}
+            load = partial(self.load, **places, cta_chunks=cta_chunks, policy=policy)
             for i in cutlass.range_constexpr(ring.stages):
                 if i < total:
                     load(i)
@@ -99,10 +96,7 @@ class Stream(Probe):
         """Issues this CTA's copy number `i`."""
         ring = self.ring
         barrier = full + i % ring.stages
-        if cutlass.const_expr(self.repeat):
-            chunk = i % cta_chunks * ring.ctas + cta
-        else:
-            chunk = i * ring.ctas + cta
+        chunk = (i % cta_chunks if cutlass.const_expr(self.repeat) else i) * ring.ctas + cta
         cute.arch.mbarrier_arrive_and_expect_tx(barrier, ring.chunk_bytes)
         ptx.bulk_copy(
             smem.toint() + i % ring.stages * ring.chunk_bytes,

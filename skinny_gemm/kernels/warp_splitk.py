@@ -58,11 +58,9 @@ class WarpSplitK:
     def __init__(self, problem: GemmProblem, tactic: WarpSplitKTactic, pdl: bool):
         self.problem, self.tactic, self.pdl = problem, tactic, pdl
         self.block, self.cluster, self.smem_bytes = (tactic.threads, 1, 1), (1, 1, 1), tactic.smem_bytes
-        self.n, self.k = problem.n, problem.k
-        self.tiles = problem.k // tactic.k_tile
+        self.n, self.k, self.tiles = problem.n, problem.k, problem.k // tactic.k_tile
         self.ring = self.tiles > tactic.stages  # the ring is reused: loaders must wait for empty stages
-        self.steps_a = tactic.output_tile // layout.MMA_M
-        self.steps_b = tactic.token_tile // layout.MMA_N
+        self.steps_a, self.steps_b = tactic.output_tile // layout.MMA_M, tactic.token_tile // layout.MMA_N
         self.activation_threads = tactic.b_loader_warps * WARP
         self.reduce_rounds = -(-layout.reduce_units(tactic.output_tile, tactic.token_tile) // COMPUTE_THREADS)
         self.smem = layout.smem_regions(tactic.output_tile, tactic.token_tile, tactic.k_tile, tactic.stages)
@@ -248,11 +246,8 @@ class WarpSplitK:
                     sums.append(total + bias_values[f])
                 row, column = at.first_token + token, at.first_feature + feature
                 if row < m:
-                    ptx.store_global_b32x2(
-                        out.toint() + (Int64(row) * self.n + Int64(column)) * ELEMENT_BYTES,
-                        ptx.pack_bf16x2(sums[0], sums[1]),
-                        ptx.pack_bf16x2(sums[2], sums[3]),
-                    )
+                    target = out.toint() + (Int64(row) * self.n + Int64(column)) * ELEMENT_BYTES
+                    ptx.store_global_b32x2(target, ptx.pack_bf16x2(*sums[:2]), ptx.pack_bf16x2(*sums[2:]))
 
 
 build = WarpSplitK

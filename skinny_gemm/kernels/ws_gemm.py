@@ -64,19 +64,15 @@ class WsGemm:
     ) -> None:
         check_choice("transport", transport, TRANSPORTS)
         check_integer("peers", peers, 1)
-        p, t = problem, tactic
-        self.problem, self.tactic, self.pdl, self.transport = p, t, pdl, transport
+        p, t = self.problem, self.tactic = problem, tactic
+        self.pdl, self.transport = pdl, transport
         self.block, self.cluster, self.smem_bytes = (t.threads, 1, 1), (t.ks, 1, 1), t.smem_bytes(p)
         self.smem = {name: offset for name, offset, _ in t.smem_regions(p)}
-        self.warps = t.rt * t.kq
-        self.kb = t.blocks(p)
-        self.chains = t.chains(p)
-        self.tiles = layout.token_tiles(p.m)
+        self.warps, self.kb, self.chains, self.k_slice = t.rt * t.kq, t.blocks(p), t.chains(p), p.k // t.ks
+        self.tiles, self.groups = layout.token_tiles(p.m), layout.groups(p.m, t.tg)
         self.group_tiles = layout.tiles_per_group(p.m, t.tg)
-        self.groups = layout.groups(p.m, t.tg)
         self.blocks = self.tiles * t.rt
         self.slots = layout.slots(self.blocks, t.ks)
-        self.k_slice = p.k // t.ks
         names = [f"mailbox{i}" for i in range(peers)] if transport == "peers" else ["mailbox"]
         self.parameters = (
             Parameter("weight", "pointer"),
@@ -138,10 +134,7 @@ class WsGemm:
         return at.barriers + (self.smem[region] // 8 + index)
 
     def load_weights(self, weight, at: Place) -> tuple[list, list]:
-        """Sends for a warp's weights, a pair (rows g and g + 8) for each K block: the staged blocks first.
-
-        Returns the shared-memory addresses of the staged ones and the registers of those held, four a lane.
-        """
+        """Sends for a warp's weights, a pair (rows g and g + 8) a K block: (addresses staged at, registers held)."""
         p, t, lane = self.problem, self.tactic, at.lane
         part = at.cta * t.kq + at.part
         row = layout.output_row(at.cluster, at.row_tile, layout.load_row(lane), t.rt)
@@ -166,14 +159,11 @@ class WsGemm:
         return staged, held
 
     def multiply(self, staged: list, held: list, tiles: int, load_x) -> list:
-        """The warp's sums of `tiles` 8-token tiles: four words each; `load_x(tile, block)` gives four words of x.
-
-        Loads of x run ahead of the MMAs by a window, so that their latency is paid once.
-        """
+        """The warp's sums of `tiles` 8-token tiles: four words each; `load_x(tile, block)` gives four words of x."""
         t = self.tactic
         steps = [(block, tile) for block in range(self.kb) for tile in range(tiles)]
         acc = [[[Float32(0.0)] * 4 for _ in range(self.chains)] for _ in range(tiles)]
-        words = [load_x(tile, block) for block, tile in steps[:X_WINDOW]]
+        words = [load_x(tile, block) for block, tile in steps[:X_WINDOW]]  # ahead of the MMAs: one latency for all
         weights: Any = None
         for i, (block, tile) in enumerate(steps):
             if tile == 0:
@@ -212,18 +202,15 @@ class WsGemm:
             # Release and acquire over all threads of the cluster: every CTA's sums are there, and it still runs.
             cute.arch.cluster_arrive()
             cute.arch.cluster_wait()
+            peers, load = [ptx.cluster_address(parts, Int32(peer)) for peer in range(t.ks)], ptx.load_cluster_f32x4
         else:
             cute.arch.sync_threads()
-        peers = [parts]
-        if cutlass.const_expr(t.ks > 1):
-            peers = [ptx.cluster_address(parts, Int32(peer)) for peer in range(t.ks)]
+            peers, load = [parts], ptx.load_shared_f32x4
         for slot in cutlass.range_constexpr(self.slots):
             block = layout.owned_block(at.cta, slot, t.ks)
             if at.warp == slot % self.warps and block < self.blocks:
-                addresses = [
-                    peer + layout.part_offset(block, part, lane, t.kq) for peer in peers for part in range(t.kq)
-                ]
-                load = ptx.load_cluster_f32x4 if cutlass.const_expr(t.ks > 1) else ptx.load_shared_f32x4
+                offsets = [layout.part_offset(block, part, lane, t.kq) for part in range(t.kq)]
+                addresses = [peer + offset for peer in peers for offset in offsets]
                 self.settle(_sum([load(address) for address in addresses]), block, at)
         if cutlass.const_expr(t.ks > 1):
             # A peer's shared memory must outlive the reads.
@@ -245,14 +232,9 @@ class WsGemm:
             tiles = min(self.group_tiles, self.tiles - first)
             group_x = tile_x + layout.x_offset(MMA_N * first, 0, self.k_slice)
             cute.arch.mbarrier_wait(self.barrier(at, "group barriers", group), 0)
-            sums = self.multiply(
-                staged,
-                held,
-                tiles,
-                lambda tile, block: ptx.load_shared_b32x4(
-                    group_x + layout.x_offset(MMA_N * tile, layout.K_BLOCK * block, self.k_slice)  # noqa: B023
-                ),
-            )
+            x_at = lambda tile, block: layout.x_offset(MMA_N * tile, layout.K_BLOCK * block, self.k_slice)  # noqa: E731
+            load_x = lambda tile, block: ptx.load_shared_b32x4(group_x + x_at(tile, block))  # noqa: E731, B023
+            sums = self.multiply(staged, held, tiles, load_x)
             if cutlass.const_expr(group == 0):
                 cute.arch.cluster_wait()  # the owners' barriers are armed; the latency was hidden behind the weights
             for tile in cutlass.range_constexpr(tiles):

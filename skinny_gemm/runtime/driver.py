@@ -60,11 +60,10 @@ def _resident_clusters(function, block: tuple, size: int, smem_bytes: int) -> in
 
 
 def _configuration(grid: tuple, block: tuple, smem_bytes: int, cluster: tuple, pdl: bool):
-    config = cuda.CUlaunchConfig()
+    config, attributes = cuda.CUlaunchConfig(), []
     config.gridDimX, config.gridDimY, config.gridDimZ = grid
     config.blockDimX, config.blockDimY, config.blockDimZ = block
     config.sharedMemBytes = smem_bytes
-    attributes = []
     if pdl:
         attributes.append(attribute := cuda.CUlaunchAttribute())
         attribute.id = cuda.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
@@ -78,7 +77,7 @@ def _configuration(grid: tuple, block: tuple, smem_bytes: int, cluster: tuple, p
 
 
 def load(compiled: CompiledKernel, ordinal: int = 0) -> Any:
-    """Loads `compiled` on CUDA device `ordinal`, so that a later `launch` only enqueues; returns the function.
+    """The function of `compiled` on CUDA device `ordinal`, so that a later `launch` only enqueues.
 
     ValueError, saying how large they may be, if the device cannot run clusters of its size.
     """
@@ -86,11 +85,7 @@ def load(compiled: CompiledKernel, ordinal: int = 0) -> Any:
 
 
 def launch(
-    compiled: CompiledKernel,
-    arguments: LaunchArguments,
-    stream: Any = None,
-    pdl: bool | None = None,
-    ordinal: int = 0,
+    compiled: CompiledKernel, arguments: LaunchArguments, stream: Any = None, pdl: bool | None = None, ordinal: int = 0
 ) -> None:
     """Enqueues one launch on `stream` (a raw handle, or None for PyTorch's current one) of device `ordinal`.
 

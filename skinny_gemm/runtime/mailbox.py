@@ -6,7 +6,7 @@ decide the machine: CUDA tensors are served on their GPU, CPU tensors in the int
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any, Self
 
@@ -28,10 +28,9 @@ MAX_PEERS = 16  #: mailboxes that are parameters of one kernel
 
 
 class MissingPublisher(RuntimeError):
-    """A rank did not publish in time.
+    """A rank did not publish in time: `rank` owed the first fragment missing, by `token`, then by BF16 `column`.
 
-    `token`, `column` and `rank` tell of the first fragment that is missing, by token, then by BF16 column of the
-    mailbox's row; `ranks` are all of which some fragment is missing.
+    `ranks` are all of which some fragment is missing.
     """
 
     def __init__(self, sentence: str, token: int, column: int, rank: int, ranks: tuple[int, ...]):
@@ -45,14 +44,14 @@ class _Step:
 
     number: int = 0
     m: int | None = None  #: tokens, once a rank has published
-    ranks: set[int] = field(default_factory=set)  #: who has published
+    ranks: frozenset[int] = frozenset()  #: who has published
 
 
 class Mailbox:
     """Where the ranks of a front publish and from where `collect` gathers: `local`, `peers` and `multicast` make one.
 
     A mailbox is BF16 `[2, capacity, width]`: two buffers, used in turn, a row per token, `layouts.mailbox` for the
-    columns; what nobody has published yet holds the sentinel -0.0. In every step each rank publishes once
+    columns, and the sentinel -0.0 where nobody has published. In every step each rank publishes once
     (`PreparedWsGemm.run`), then each consumer collects once, which also re-arms the buffer:
 
         for x in steps:
@@ -61,9 +60,8 @@ class Mailbox:
             latent, logits = mailbox.collect()
 
     Two buffers suffice: a rank publishes step s+1 only after its own `collect` of step s, and that needed step s of
-    everybody, each of whom had collected (and re-armed) step s-1 before publishing it. So whoever publishes s+1 finds
-    the buffer of s-1 re-armed everywhere, while slower ranks still read s from the other. One buffer would not do:
-    a fast rank would overwrite what a slow one has yet to read.
+    everybody, each of whom had collected (and re-armed) step s-1 before. So whoever publishes s+1 finds the buffer of
+    s-1 re-armed everywhere, while slower ranks still read s from the other, which a single buffer would overwrite.
 
     Everything is enqueued on PyTorch's current stream; order several streams by events: a step is published after the
     collect of the step before. A CUDA graph fixes the buffers that its steps use: capture an even number of steps, and
@@ -98,7 +96,7 @@ class Mailbox:
                     "such a tensor with copy_, and nobody may have published into it yet"
                 )
             runner.load(self._collect, box.device)
-        self._start()
+        self._steps, self._broken = [_Step() for _ in self.boxes], ""  #: the latter says what was missing
 
     @classmethod
     def local(cls, front: FrontProblem, device: Any = "cpu", capacity: int = MAX_M) -> Self:
@@ -176,8 +174,7 @@ class Mailbox:
     def targets(self, rank: int, m: int) -> dict[str, Any]:
         """Where `rank` publishes M tokens of its current step: the kernel's mailbox parameters by name.
 
-        ValueError if it has published already, for an M above `capacity` or other than that of the step's other
-        publishers, and for a rank that does not exist.
+        ValueError if it has published already, does not exist, or M is above `capacity` or not the other publishers'.
         """
         self._refuse_broken()
         consumer = self._consumer(rank)
@@ -200,8 +197,7 @@ class Mailbox:
     def published(self, rank: int, m: int) -> None:
         """Notes that `rank` has published (enqueued) M tokens of its current step."""
         step = self._steps[self._consumer(rank)]
-        step.ranks.add(rank)
-        step.m = m
+        step.ranks, step.m = step.ranks | {rank}, m
 
     def collect(
         self, rank: int = 0, m: int | None = None, timeout_s: float = 1.0, wait: bool = True, **interpreting: Any
@@ -212,7 +208,6 @@ class Mailbox:
         Re-arms the buffer and goes on to the next step. On a GPU it returns once the kernel is done, so as to raise
         `MissingPublisher` if a fragment did not arrive in `timeout_s` seconds; with `wait` False, and always in a CUDA
         graph capture, it only enqueues, and `check` tells. `interpreting`: options of `interpreter.run`, for the CPU.
-
         ValueError, before anything runs, for an M above `capacity`, unknown, or other than what was published.
         """
         import torch
@@ -266,26 +261,18 @@ class Mailbox:
         """
         import torch
 
-        self._synchronize()
+        gpus = [device for device in self.devices if device.type == "cuda"]
+        for device in gpus:
+            torch.cuda.synchronize(device)
         for rank, status in self._status.items():
             self.boxes[rank].view(torch.int16).copy_(_sentinels(self.front, status.device))
             status.zero_()
-        self._synchronize()
-        self._start()
-
-    def _synchronize(self) -> None:
-        import torch
-
-        for device in self.devices:
-            if device.type == "cuda":
-                torch.cuda.synchronize(device)
-
-    def _start(self) -> None:
-        self._steps = [_Step() for _ in self.boxes]
-        self._broken = ""  #: what was missing, once something was
+        for device in gpus:
+            torch.cuda.synchronize(device)
+        self._steps, self._broken = [_Step() for _ in self.boxes], ""
 
     def _consumer(self, rank: int, collecting: bool = False) -> int:
-        """The number of the mailbox that `rank` collects from."""
+        """Which mailbox `rank` collects from."""
         check_integer("rank", rank, 0, self.front.ranks - 1)
         if collecting and self.transport == "local" and rank:
             raise ValueError(f"rank is {rank}, but must be 0: a local mailbox has a single consumer")
@@ -337,15 +324,15 @@ def _missing_publisher(front: FrontProblem, missing: np.ndarray, when: str) -> M
     tokens, fragments = missing.nonzero()  # in the order of tokens, then of columns
     columns = fragments * layout.FRAGMENT_BYTES // 2
     token, column = int(tokens[0]), int(columns[0])
+    ranks = sorted({layout.publisher(int(c), front.latent, front.shard, front.valid) for c in np.unique(columns)})
     rank = layout.publisher(column, front.latent, front.shard, front.valid)
-    ranks = {layout.publisher(int(c), front.latent, front.shard, front.valid) for c in np.unique(columns)}
     logit = (column - front.latent) // 2
     what = f"latent column {column}" if column < front.latent else f"the logit of expert {logit}"
     more = []
     if others := np.unique(tokens).size - 1:
         more.append(f"{others} other token{'s' * (others > 1)} incomplete")
-    if also := [str(other) for other in sorted(ranks - {rank})]:
+    if also := [str(other) for other in ranks if other != rank]:
         more.append(f"parts of rank{'s' * (len(also) > 1)} {', '.join(also)} missing too")
     details = f" ({', '.join(more)})" if more else ""
     sentence = f"rank {rank} did not publish {what} of token {token}{details} {when}"
-    return MissingPublisher(sentence, token, column, rank, tuple(sorted(ranks)))
+    return MissingPublisher(sentence, token, column, rank, tuple(ranks))

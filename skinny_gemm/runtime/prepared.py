@@ -1,7 +1,4 @@
-"""The GEMMs as Python functions: prepared for repeated use, or one call at a time for notebooks.
-
-Tensors decide the machine: CUDA tensors run on their GPU, CPU tensors in the interpreter.
-"""
+"""The GEMMs as Python functions: CUDA tensors run on their GPU, CPU tensors in the interpreter."""
 
 import copy
 from collections.abc import Callable, Mapping
