@@ -52,12 +52,7 @@ class Mailbox:
 
     A mailbox is BF16 `[2, capacity, width]`: two buffers, used in turn, a row per token, `layouts.mailbox` for the
     columns, and the sentinel -0.0 where nobody has published. In every step each rank publishes once
-    (`PreparedWsGemm.run`), then each consumer collects once, which also re-arms the buffer:
-
-        for x in steps:
-            for rank in range(front.ranks):      # virtual ranks; a real rank publishes for itself only
-                prepared[rank].run(x, rank)
-            latent, logits = mailbox.collect()
+    (`PreparedWsGemm.run`), then each consumer collects once, which also re-arms the buffer.
 
     Two buffers suffice: a rank publishes step s+1 only after its own `collect` of step s, and that needed step s of
     everybody, each of whom had collected (and re-armed) step s-1 before. So whoever publishes s+1 finds the buffer of
@@ -131,8 +126,8 @@ class Mailbox:
 
         On GPUs `address` is the multicast address, as an integer, of a `[2, capacity, width]` mailbox, and `boxes` has
         the ordinary view of it for each rank that collects in this process, None for the others. The caller makes the
-        multicast object, this package never does, and fills each view from `allocate` with `copy_`. On the CPU there is
-        no address: the interpreter emulates one over `boxes`, empty tensors from `allocate`, or new ones.
+        multicast object and fills each view from `allocate` with `copy_`. On the CPU there is no address: the
+        interpreter emulates one over `boxes`, empty tensors from `allocate`, or new ones.
         """
         front = unshaped(front)
         if boxes is None:

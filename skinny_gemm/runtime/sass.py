@@ -35,14 +35,9 @@ def _run(name: str, *arguments: str, cubin: bytes) -> str:
 
 
 @functools.lru_cache(maxsize=64)
-def disassemble(cubin: bytes) -> str:
-    """The SASS of a cubin as text, one instruction a line."""
-    return _run("nvdisasm", "-c", cubin=cubin)
-
-
 def instructions(cubin: bytes) -> list[tuple[int, str, str, str]]:
     """The instructions of a cubin: (address, opcode, modifiers, operands)."""
-    rows = _INSTRUCTION.findall(disassemble(cubin))
+    rows = _INSTRUCTION.findall(_run("nvdisasm", "-c", cubin=cubin))
     return [(int(address, 16), opcode, modifiers, operands.strip()) for address, opcode, modifiers, operands in rows]
 
 
