@@ -62,8 +62,6 @@ def verify_front(
     ValueError for an illegal tactic, an unknown name, "cuda" without a GPU, and "multicast" on a GPU: this package
     makes no multicast objects. `MissingPublisher` if a value never arrives.
     """
-    import torch
-
     if not isinstance(front, FrontProblem):
         raise ValueError(f"front is {front!r}, but must be a FrontProblem")
     if not isinstance(tactic, WsGemmTactic | None):
@@ -74,6 +72,7 @@ def verify_front(
         raise ValueError("transport is 'multicast', which is checked in the interpreter only: use local or peers")
     tactic = tactic or WsGemmTactic.default(front, device)
     tactic.check(front, device)
+    import torch
 
     start = time.perf_counter()
     home = "cuda" if machine == "cuda" else "cpu"
