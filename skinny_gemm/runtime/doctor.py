@@ -7,11 +7,12 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+from cuda.bindings import driver as cuda
+
 from .. import device as devices
 from .. import records
 from ..catalogue import data_dir, shapes
-from . import cache, sass
-from .driver import check
+from . import cache, driver, sass
 
 PACKAGES = ("nvidia-cutlass-dsl", "torch", "cuda-python", "jupyterlab", "ipywidgets", "matplotlib", "pandas", "numpy")
 
@@ -28,37 +29,32 @@ def doctor() -> dict[str, Any]:
         "platform": f"{platform.system()} {platform.machine()}",
         "gpu": gpu.title if gpu else None,
         "arch": gpu.arch if gpu else None,
-        "driver": _unless(RuntimeError, _driver_version),  # as there is no libcuda
+        "driver": _answer(_driver_version),
         "backend": "cuda" if gpu else "interpreter",
-        "packages": {
-            name: _unless(importlib.metadata.PackageNotFoundError, importlib.metadata.version, name)
-            for name in PACKAGES
-        },
-        "nvdisasm": _unless(FileNotFoundError, sass.tool, "nvdisasm"),
+        "packages": {name: _answer(importlib.metadata.version, name) for name in PACKAGES},
+        "nvdisasm": _answer(sass.tool, "nvdisasm"),
         "cache": str(cache.cache_dir()),
         "catalogue": catalogue,
         "campaigns": _campaigns(),
     }
 
 
-def _unless(absent: type[Exception], read: Callable[..., str], *arguments: str) -> str | None:
-    """What `read` returns; None where it raises `absent`."""
+def _answer(ask: Callable[..., str], *about: str) -> str | None:
+    """What `ask` tells, or None where there is no such package, tool or driver."""
     try:
-        return read(*arguments)
-    except absent:
+        return ask(*about)
+    except (importlib.metadata.PackageNotFoundError, FileNotFoundError, RuntimeError):
         return None
 
 
 def _driver_version() -> str:
     """CUDA version the installed driver supports, such as "13.0"."""
-    from cuda.bindings import driver
-
-    version = check(driver.cuDriverGetVersion())
+    version = driver.check(cuda.cuDriverGetVersion())
     return f"{version // 1000}.{version % 1000 // 10}"
 
 
 def _campaigns() -> dict[str, str]:
-    """Campaign id to a line that says where it was measured, or why it cannot be read."""
+    """Campaign id to where it was measured, or why it cannot be read."""
     with warnings.catch_warnings(action="ignore", category=records.BrokenCampaign):  # told here
         try:
             known = {name: f"{c.gpu}, {c.date}, commit {c.commit[:7]}" for name, c in records.campaigns().items()}
