@@ -1,7 +1,6 @@
 """What compiling a kernel yields: data that the CUDA driver and the interpreter both run.
 
-Kernel parameters are pointers and 32/64-bit integers only, so that either machine can pass them without knowing the
-DSL's calling convention.
+Parameters are pointers and integers only, so that either can pass them without the DSL's calling convention.
 """
 
 from collections.abc import Mapping
@@ -53,8 +52,7 @@ class CompiledKernel:
 class LaunchArguments:
     """One launch of a `CompiledKernel`: the grid and the values of its parameters, in order.
 
-    A pointer's value is a packed tensor (torch, on the GPU for the driver, on the CPU for the interpreter; or a NumPy
-    array for the interpreter), or None where the parameter is optional.
+    A pointer's value is a packed torch tensor (on the CPU for the interpreter) or NumPy array, or None if optional.
     """
 
     grid: tuple[int, int, int]

@@ -25,8 +25,7 @@ class Shape:
 
 def data_dir() -> Path:
     """The folder of catalogues and campaigns: $SKINNY_GEMM_DATA, or data/ of the repository."""
-    override = os.environ.get("SKINNY_GEMM_DATA")
-    folder = Path(override) if override else Path(__file__).resolve().parents[1] / "data"
+    folder = Path(os.environ.get("SKINNY_GEMM_DATA") or Path(__file__).resolve().parents[1] / "data")
     if not folder.is_dir():
         raise ValueError(f"No data folder at {folder}: set SKINNY_GEMM_DATA to the data/ of the repository.")
     return folder
@@ -42,13 +41,13 @@ def shapes() -> list[Shape]:
         raise ValueError(f"{path} is not a catalogue of shapes: {error}.") from error
     if not rows:
         raise ValueError(f"{path} lists no shape.")
-    catalogue = []
-    for row in rows:
-        try:
+    catalogue: list[Shape] = []
+    try:
+        for row in rows:
             problem = GemmProblem(m=1, n=int(row["n"]), k=int(row["k"]))
             catalogue.append(Shape(row["model"], row["parallel"], row["projection"], problem.n, problem.k))
-        except KeyError as error:
-            raise ValueError(f"{path} has no column {error}.") from error
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"{path.name}, entry {len(catalogue) + 1} ({row}): {error}") from error
+    except KeyError as error:
+        raise ValueError(f"{path} has no column {error}.") from error
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{path.name}, entry {len(catalogue) + 1} ({row}): {error}") from error
     return catalogue

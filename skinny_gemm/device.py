@@ -43,13 +43,12 @@ class Device:
         return self.clusters[size - 1] if size <= len(self.clusters) else self.sms // size
 
 
-_SOURCES = ("datasheet", "measured")
 _FACTS = {f.name for f in fields(Device)} - {"name", "title", "arch", "clusters", "ceilings", "source"}
 
 
 def _from_entry(name: str, entry: dict) -> Device:
-    source = {key: origin for origin in _SOURCES for key in entry.get(origin, {})}
-    values = {key: value for origin in _SOURCES for key, value in entry.get(origin, {}).items()}
+    values = {**entry.get("datasheet", {}), **entry.get("measured", {})}
+    source = {key: "measured" if key in entry.get("measured", {}) else "datasheet" for key in values}
     wrong = [key for key, value in values.items() if not isinstance(value, (int, float)) or not 0 < value < math.inf]
     missing = sorted(_FACTS - values.keys())
     if wrong or missing:
@@ -58,15 +57,7 @@ def _from_entry(name: str, entry: dict) -> Device:
     clusters = tuple(entry.get("clusters", ()))
     if not all(isinstance(count, int) and count > 0 for count in clusters):
         raise ValueError(f"devices.json, {name}: clusters is {clusters}, but must be positive integers.")
-    return Device(
-        name=name,
-        title=entry["title"],
-        arch=entry["arch"],
-        **facts,
-        clusters=clusters,
-        ceilings=values,
-        source=source,
-    )
+    return Device(name, entry["title"], entry["arch"], **facts, clusters=clusters, ceilings=values, source=source)
 
 
 @cache
@@ -106,8 +97,8 @@ def architectures() -> tuple[str, ...]:
 def current() -> Device | None:
     """The first GPU that the CUDA driver shows, or None without a driver or a GPU.
 
-    A GPU of the catalogue is recognised by its title, architecture and SM count, so that a MIG slice or a sibling board
-    is not mistaken for it; any other is described by the driver's attributes, with no ceilings.
+    A GPU of the catalogue is recognised by its title, architecture and SM count, which a MIG slice or a sibling board
+    does not share; any other is described by the driver's attributes, with no ceilings.
     """
     from cuda.bindings import driver
 
@@ -126,8 +117,7 @@ def current() -> Device | None:
         return None
 
     def attribute(name: str) -> int:
-        which = getattr(driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
-        return ask(driver.cuDeviceGetAttribute, which, handle)
+        return ask(driver.cuDeviceGetAttribute, driver.CUdevice_attribute[f"CU_DEVICE_ATTRIBUTE_{name}"], handle)
 
     title = ask(driver.cuDeviceGetName, 128, handle).split(b"\0")[0].decode()
     major, minor = attribute("COMPUTE_CAPABILITY_MAJOR"), attribute("COMPUTE_CAPABILITY_MINOR")

@@ -1,6 +1,6 @@
 """The problems: one skinny GEMM, and the MoE front of one tensor-parallel rank."""
 
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 
 from .checks import check_integer
 
@@ -16,12 +16,9 @@ class GemmProblem:
     k: int
 
     def __post_init__(self):
-        for field in fields(self):
-            self._make_integer(field.name, 1)
-
-    def _make_integer(self, field: str, least: int) -> None:
-        """Makes the field a Python integer, also of NumPy's; ValueError unless it is one of at least `least`."""
-        object.__setattr__(self, field, check_integer(field, getattr(self, field), least))
+        for field in fields(self):  # NumPy's integers become Python's; a field with a default may be 0
+            value = check_integer(field.name, getattr(self, field.name), 1 if field.default is MISSING else 0)
+            object.__setattr__(self, field.name, value)
 
     @property
     def weight_bytes(self) -> int:
@@ -62,10 +59,10 @@ FRONT_RANKS = (4, 8, 16)  #: tensor-parallel splits of it whose weights are reco
 class FrontProblem(GemmProblem):
     """The MoE front of one tensor-parallel rank: its weight is [router shard ; latent-down shard].
 
-    Rows 0 to `split`-1 belong to the router, the first `valid` of them are its experts and the rest is padding; rows
-    from `split` on make this rank's shard of the latent. `latent` and `experts` count all ranks'. With the defaults
-    (no router, one rank) it is a plain GEMM. ValueError unless valid <= split, the shards divide the totals into
-    equally many ranks, valid is a multiple of 4 and split and the latent shard of 8: what one 16-byte store publishes.
+    Of rows 0 to `split`-1, the router's, the first `valid` are its experts, the rest is padding; rows from `split` on
+    make this rank's shard of the latent. With the defaults (no router, one rank) it is a plain GEMM. ValueError unless
+    valid <= split, the shards divide `latent` and `experts` of all ranks into equally many, and valid is a multiple of
+    4, split and the latent shard of 8: what one 16-byte store publishes.
     """
 
     split: int = 0
@@ -74,8 +71,7 @@ class FrontProblem(GemmProblem):
     experts: int = 0  #: 0: this rank's are all
 
     def __post_init__(self):
-        for field in fields(self):
-            self._make_integer(field.name, 1 if field.name in ("m", "n", "k") else 0)
+        super().__post_init__()
         if not self.valid <= self.split < self.n:
             raise ValueError(
                 f"split is {self.split} and valid {self.valid}; needed is valid <= split < n, and n is {self.n}."
@@ -94,8 +90,8 @@ class FrontProblem(GemmProblem):
     @classmethod
     def sharded(cls, m: int, k: int, latent: int, experts: int, ranks: int) -> "FrontProblem":
         """The problem of one of `ranks` equal ranks; its router rows are padded to a multiple of 16."""
-        latent, experts = check_integer("latent", latent, 1), check_integer("experts", experts, 0)
-        ranks = check_integer("ranks", ranks, 1)
+        for name, value, least in (("latent", latent, 1), ("experts", experts, 0), ("ranks", ranks, 1)):
+            check_integer(name, value, least)
         if latent % ranks or experts % ranks:
             raise ValueError(f"ranks is {ranks}; it must divide latent {latent} and experts {experts}.")
         valid = experts // ranks
@@ -106,8 +102,7 @@ class FrontProblem(GemmProblem):
     def of(cls, problem: GemmProblem) -> "FrontProblem":
         """`problem` itself if it is a front; else the front of Kimi K3 with its N and K; else a plain GEMM.
 
-        The one place where a front is recognised by its shape: a weight `[560, 7168]` is taken for Kimi K3's on one of
-        eight ranks. Whoever means another front passes a `FrontProblem`.
+        So a weight `[560, 7168]` is taken for Kimi K3's on one of eight ranks; for another, pass a `FrontProblem`.
         """
         if isinstance(problem, cls):
             return problem

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .. import device as devices
 from ..commit import commit
@@ -23,13 +23,9 @@ from ..device import Device
 from ..problem import GemmProblem
 from ..records import Campaign, CampaignWriter, Point, campaigns_dir
 from . import clocks, graphs, peers
-from .compiling import compile_all
 from .plan import Request, plan
-from .task import Progress, Task
+from .task import Progress, Task, compile_all
 from .worker import LIMIT_S, Failed, Worker
-
-if TYPE_CHECKING:
-    from .rig import Rig
 
 SAVE_EVERY_S = 5.0  #: a crash of the process loses at most this much
 
@@ -38,20 +34,12 @@ class _Late(Exception):
     """The deadline passed while compiling."""
 
 
-def silent(what: str, done: int, total: int) -> None:
-    """The `Progress` that tells nobody."""
-
-
 def run_campaign(
-    writer: CampaignWriter,
-    tasks: Sequence[Task],
-    worker: Worker,
+    writer: CampaignWriter, tasks: Sequence[Task], worker: Worker,
     prepare: Callable[[Sequence[Task], Progress], Mapping[Point, str]] = lambda tasks, progress: {},
-    ceilings: bool = False,
-    deadline: float | None = None,
-    progress: Progress = silent,
-    now: Callable[[], float] = time.monotonic,
-) -> None:
+    ceilings: bool = False, deadline: float | None = None,
+    progress: Progress = lambda what, done, total: None, now: Callable[[], float] = time.monotonic,
+) -> None:  # fmt: skip
     """Measures the tasks whose points `writer` does not have yet; the folder is saved whatever happens.
 
     `prepare` compiles tasks and returns why, for each point that cannot be. A point that fails is recorded in words and
@@ -76,20 +64,29 @@ def run_campaign(
         todo = [task for task in tasks if task.point not in writer.done]
         for point, reason in prepare(todo, compiling).items():
             writer.fail(point, reason)
-        _sample_clocks(worker, "before")
+        with suppress(Failed):  # never a reason to lose a campaign
+            worker.sample_clocks("before")
         if ceilings and not writer.campaign.ceilings:
-            _ceilings(writer, worker)
+            try:
+                writer.update(ceilings=worker.ceilings())
+            except Failed as error:
+                writer.update(method={**writer.campaign.method, "ceilings_failed": str(error)})
         saved = now()
         for done, task in enumerate(todo, 1):
             if late():
                 return
-            if task.point not in writer.done:
-                _measure(writer, task, worker)
+            if task.point not in writer.done:  # as it is if it did not compile
+                try:
+                    result = worker.measure(task)
+                    writer.add(task.point, result.samples_us, result.relative_error, result.bytes)
+                except (Failed, ValueError) as error:
+                    writer.fail(task.point, str(error))
             progress("measure", done, len(todo))
             if now() - saved > SAVE_EVERY_S:
                 save()
                 saved = now()
-        _sample_clocks(worker, "after")
+        with suppress(Failed):
+            worker.sample_clocks("after")
         writer.update(complete=True)
     except _Late:  # what is compiled is in the cache
         pass
@@ -98,14 +95,9 @@ def run_campaign(
 
 
 def bench(
-    request: Request,
-    out: str | Path | None = None,
-    resume: bool = False,
-    seconds_budget: float | None = None,
-    replays: int = graphs.REPLAYS,
-    limit_s: float = LIMIT_S,
-    progress: Progress = silent,
-) -> Path:
+    request: Request, out: str | Path | None = None, resume: bool = False, seconds_budget: float | None = None,
+    limit_s: float = LIMIT_S, progress: Progress = lambda what, done, total: None,
+) -> Path:  # fmt: skip
     """Runs a campaign on the visible GPU and returns its folder (by default data/campaigns/<date>-<device>-<commit>).
 
     Of the peers asked for, those that cannot run here are left out. `limit_s`: seconds for one point, then it has
@@ -137,7 +129,7 @@ def bench(
         raise ValueError(f"{folder} exists; records are never overwritten: choose another folder, or resume.")
     seed = secrets.randbits(32)
     method = {
-        "replays": replays,
+        "replays": graphs.REPLAYS,
         "replays_batch": graphs.BATCH,
         "interval_width": graphs.WIDTH,
         "warm_up_replays": graphs.WARM_UP,
@@ -152,7 +144,7 @@ def bench(
         "fronts": _fronts(request.problems),
     }
     shapes = {(task.point.n, task.point.k) for task in tasks}
-    with Worker(functools.partial(make_rig, device, shapes, seed, replays), limit_s) as worker:
+    with Worker(functools.partial(make_rig, device, shapes, seed), limit_s) as worker:
         campaign = Campaign(
             id=folder.name,
             device=device.name,
@@ -172,11 +164,11 @@ def bench(
     return folder
 
 
-def make_rig(device: Device, shapes: Iterable[tuple[int, int]], seed: int, replays: int) -> "Rig":
+def make_rig(device: Device, shapes: Iterable[tuple[int, int]], seed: int) -> Any:
     """The rig of a campaign, made in the measuring process: only that one loads PyTorch."""
     from .rig import Rig
 
-    return Rig(device, shapes, seed, replays)
+    return Rig(device, shapes, seed)
 
 
 def _resumed(writer: CampaignWriter, campaign: Campaign) -> None:
@@ -187,26 +179,6 @@ def _resumed(writer: CampaignWriter, campaign: Campaign) -> None:
     boards = dict.fromkeys([*writer.campaign.board.split(), *campaign.board.split()])
     seeds = [*earlier["seeds"], *campaign.method["seeds"]]
     writer.update(method={**earlier, "seeds": seeds}, board=" ".join(boards))
-
-
-def _measure(writer: CampaignWriter, task: Task, worker: Worker) -> None:
-    try:
-        result = worker.measure(task)
-        writer.add(task.point, result.samples_us, result.relative_error, result.bytes)
-    except (Failed, ValueError) as error:
-        writer.fail(task.point, str(error))
-
-
-def _ceilings(writer: CampaignWriter, worker: Worker) -> None:
-    try:
-        writer.update(ceilings=worker.ceilings())
-    except Failed as error:
-        writer.update(method={**writer.campaign.method, "ceilings_failed": str(error)})
-
-
-def _sample_clocks(worker: Worker, when: str) -> None:
-    with suppress(Failed):  # never a reason to lose a campaign
-        worker.sample_clocks(when)
 
 
 def _fronts(problems: Iterable[GemmProblem]) -> list[dict[str, Any]]:

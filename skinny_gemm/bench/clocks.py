@@ -24,15 +24,9 @@ class Nvml:
         self.nvml = pynvml
         self.gpu = pynvml.nvmlDeviceGetHandleByPciBusId(bus_id.encode())
 
-    def driver(self) -> str:
-        """The driver's version."""
-        version = self.nvml.nvmlSystemGetDriverVersion()
-        return version.decode() if isinstance(version, bytes) else version
-
-    def uuid(self) -> str:
-        """Which of all GPUs this one is."""
-        uuid = self.nvml.nvmlDeviceGetUUID(self.gpu)
-        return uuid.decode() if isinstance(uuid, bytes) else uuid
+    def describe(self) -> dict[str, str]:
+        """Which of all GPUs this one is, and the driver's version, as `Campaign` names them."""
+        return {"board": self.nvml.nvmlDeviceGetUUID(self.gpu), "driver": self.nvml.nvmlSystemGetDriverVersion()}
 
     def sample(self) -> dict[str, Any]:
         """SM and memory clock (MHz), power (W), temperature (C), and what slows the GPU down just now."""

@@ -8,6 +8,7 @@ microseconds between two graphs vanish.
 from collections.abc import Callable, Sequence
 from math import ceil
 
+from ..checks import check_choice
 from ..records import WEIGHTS
 from ..records.statistics import median_interval
 
@@ -30,8 +31,7 @@ def copies_for(weight_bytes: int, l2_bytes: int, weights: str = "cold") -> int:
     5x L2 is not cold for kernels that load weights evict-first: such lines evict each other, so part of a cyclic
     rotation survives in L2. On H200 the warp split-K 6288x7168 took 19.8 us rotating over 5x, 20.6 us over 64x.
     """
-    if weights not in WEIGHTS:
-        raise ValueError(f"weights is {weights!r}, but must be one of {', '.join(WEIGHTS)}.")
+    check_choice("weights", weights, WEIGHTS)
     if weights == "warm":
         return 1
     aim = min(COLD_ROTATION * l2_bytes // weight_bytes + 1, COLD_LAUNCHES)
@@ -51,7 +51,8 @@ def rounds_for(launches: int, expected_us: float) -> int:
     return max(1, ceil(TARGET_US / (launches * expected_us)))
 
 
-def _settled(samples: Sequence[float], width: float) -> bool:
+def settled(samples: Sequence[float], width: float) -> bool:
+    """Whether the median's 95 % interval is no wider than the fraction `width` of it."""
     interval = median_interval(samples)
     return interval.high - interval.low <= width * interval.median
 
@@ -70,13 +71,9 @@ class CudaGraphs:
         self.handle = driver.CUstream(self.stream.cuda_stream)
 
     def time(
-        self,
-        launches: Sequence[Launch],
-        rounds: int = 1,
-        replays: int = REPLAYS,
-        during: Launch | None = None,
-        width: float | None = None,
-    ) -> list[float]:
+        self, launches: Sequence[Launch], rounds: int = 1, replays: int = REPLAYS,
+        during: Launch | None = None, width: float | None = None,
+    ) -> list[float]:  # fmt: skip
         """Microseconds per launch, one sample a replay, of a graph that holds `rounds` times `launches`.
 
         `replays` in all; with `width` in batches, until the median's 95 % interval is no wider than this fraction of
@@ -91,7 +88,7 @@ class CudaGraphs:
                 first = min(BATCH, replays) if width else replays
                 scale = 1000 / (rounds * len(launches))
                 samples = [scale * ms for ms in self._replay(graph, WARM_UP, first, during)]
-                while width and len(samples) < replays and not _settled(samples, width):
+                while width and len(samples) < replays and not settled(samples, width):
                     samples += [scale * ms for ms in self._replay(graph, 1, min(BATCH, replays - len(samples)))]
             except BaseException:
                 self.driver.cuGraphExecDestroy(graph)  # unchecked: the first error is the one to report

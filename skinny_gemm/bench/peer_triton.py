@@ -1,13 +1,13 @@
 """A skinny GEMM in Triton, as a peer: each program multiplies a few weight rows with all tokens, over all of K."""
 
+from typing import Any
+
 import triton
 import triton.language as tl
 
 
 @triton.jit
-def skinny_gemm(
-    x, weight, out, m, n, k, TOKENS: tl.constexpr, ROWS: tl.constexpr, K_TILE: tl.constexpr
-):  # fmt: skip
+def _skinny_gemm(x, weight, out, m, n, k, TOKENS: tl.constexpr, ROWS: tl.constexpr, K_TILE: tl.constexpr):
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     tokens = tl.arange(0, TOKENS)
     columns = tl.arange(0, K_TILE)
@@ -24,11 +24,11 @@ def skinny_gemm(
     tl.store(out + tokens[None, :] * n + rows[:, None], sums.to(tl.bfloat16), mask=mask)
 
 
-def run(x, weight, out, rows: int, k_tile: int, stages: int, warps: int) -> None:
+def run(x: Any, weight: Any, out: Any, rows: int, k_tile: int, stages: int, warps: int) -> None:
     """out `[M, N]` = x `[M, K]` @ weight `[N, K]`^T, BF16 and packed, M <= 64, K a multiple of `k_tile`."""
     m, k = x.shape
     n = weight.shape[0]
     tokens = next(tile for tile in (16, 32, 64) if tile >= m)  # tl.dot takes no smaller tiles
-    skinny_gemm[(triton.cdiv(n, rows),)](
+    _skinny_gemm[(triton.cdiv(n, rows),)](
         x, weight, out, m, n, k, TOKENS=tokens, ROWS=rows, K_TILE=k_tile, num_stages=stages, num_warps=warps
     )

@@ -14,14 +14,12 @@ import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import astuple
 from types import ModuleType
 from typing import Any
 
-from ..checks import check_choice
 from ..problem import GemmProblem
-from ..records import PEERS
 from .graphs import Launch
 
 #: Triton: weight rows and K elements of a tile, stages, warps.
@@ -32,11 +30,13 @@ FLASHINFER_FILE = "SKINNY_GEMM_FLASHINFER"
 
 def available() -> dict[str, str | None]:
     """For each peer None if it can run here, else why not."""
-    return {
-        "cublas": None,
-        "triton": None if importlib.util.find_spec("triton") else "triton is not installed",
-        "flashinfer": _reason(_flashinfer),
-    }
+    triton = None if importlib.util.find_spec("triton") else "triton is not installed"
+    try:
+        _flashinfer()
+        flashinfer = None
+    except Exception as error:  # whatever a foreign module does while it loads, it is a peer less
+        flashinfer = f"{type(error).__name__}: {error}"
+    return {"cublas": None, "triton": triton, "flashinfer": flashinfer}
 
 
 def tactics(peer: str, problem: GemmProblem) -> list[str]:
@@ -53,28 +53,19 @@ def tactics(peer: str, problem: GemmProblem) -> list[str]:
 
 def launches(peer: str, tactic: str, x: Any, weights: Iterable[Any], outs: Iterable[Any], pdl: bool) -> list[Launch]:
     """One launch per (weight, out) pair: out `[M, N]` = x `[M, K]` @ weight `[N, K]`^T, all BF16 and packed."""
-    check_choice("peer", peer, PEERS)
     pairs = zip(weights, outs, strict=True)
     if peer == "cublas":
-        return [functools.partial(_cublas, x, weight.t(), out) for weight, out in pairs]
+        import torch
+
+        return [functools.partial(torch.mm, x, weight.t(), out=out) for weight, out in pairs]
+    fields = [int(field) for field in tactic.split(",")]
     if peer == "triton":
-        return [functools.partial(_triton, x, weight, out, tactic) for weight, out in pairs]
+        from . import peer_triton
+
+        return [functools.partial(peer_triton.run, x, weight, out, *fields) for weight, out in pairs]
     module = _flashinfer()
-    parsed = module.WarpSplitKTactic(*map(int, tactic.split(",")))
-    run = module.run_warp_splitk_dense
+    parsed, run = module.WarpSplitKTactic(*fields), module.run_warp_splitk_dense
     return [functools.partial(run, x, weight.t(), out, pdl, parsed) for weight, out in pairs]
-
-
-def _cublas(x: Any, weight_t: Any, out: Any) -> None:
-    import torch
-
-    torch.mm(x, weight_t, out=out)
-
-
-def _triton(x: Any, weight: Any, out: Any, tactic: str) -> None:
-    from .peer_triton import run
-
-    run(x, weight, out, *map(int, tactic.split(",")))
 
 
 @functools.cache
@@ -88,11 +79,3 @@ def _flashinfer() -> ModuleType:
         spec.loader.exec_module(module)
         return module
     return importlib.import_module("flashinfer.gemm.kernels.dense_bf16_gemm_warp_splitk")
-
-
-def _reason(load: Callable[[], object]) -> str | None:
-    try:
-        load()
-    except Exception as error:  # whatever a foreign module does while it loads, it is a peer less
-        return f"{type(error).__name__}: {error}"
-    return None

@@ -12,7 +12,6 @@ from . import bounds, peers
 from .task import Task, seen_by
 
 MS = (1, 2, 4, 8, 16, 32, 64)
-DEFAULT_MODES = ("isolated", "chained")
 DEFAULT_ONLY = ":default"  #: behind a mode
 
 
@@ -24,7 +23,7 @@ class Request:
     problems: Iterable[GemmProblem]  #: the weights, each as a problem of any M; what a front is goes to campaign.json
     ms: Iterable[int] = MS
     tactics: str | Sequence[str] = "default"  #: one of `sweep.CHOICES`, or a list of tactics as text
-    modes: Sequence[str] = DEFAULT_MODES  #: of `records.MODES`; "isolated:default": with the default tactic only
+    modes: Sequence[str] = ("isolated", "chained")  #: of `records.MODES`; "isolated:default": the default tactic only
     peers: Sequence[str] = ()  #: of `records.PEERS`
     bounds: bool = False  #: also the streaming bound, the dependency floor and the ceilings
     weights: str = "cold"  #: of `records.WEIGHTS`
@@ -33,13 +32,11 @@ class Request:
         object.__setattr__(self, "problems", tuple(dict.fromkeys(replace(p, m=1) for p in self.problems)))
         object.__setattr__(self, "ms", tuple(dict.fromkeys(self.ms)))
         parse = tactic_type(self.kernel).parse
-        for name, values, allowed in (
-            ("mode", self.timed_modes, MODES),
-            ("peer", self.peers, PEERS),
-            ("weights", [self.weights], WEIGHTS),
-        ):
-            for value in values:
-                check_choice(name, value, allowed)
+        for mode in self.timed_modes:
+            check_choice("mode", mode, MODES)
+        for peer in self.peers:
+            check_choice("peer", peer, PEERS)
+        check_choice("weights", self.weights, WEIGHTS)
         if isinstance(self.tactics, str):
             sweep.check(self.tactics)
         else:
@@ -58,11 +55,8 @@ class Request:
         """The tactics of `kernel` to measure in each mode; ValueError where none can run `problem`."""
         parse = tactic_type(self.kernel).parse
         wanted = self.tactics if isinstance(self.tactics, str) else [parse(text) for text in self.tactics]
-        by_choice = {}
-        for mode in self.timed_modes:
-            choice = "default" if mode + DEFAULT_ONLY in self.modes else wanted
-            by_choice[mode] = sweep.select(self.kernel, problem, device, choice)
-        return by_choice
+        choices = {mode: "default" if mode + DEFAULT_ONLY in self.modes else wanted for mode in self.timed_modes}
+        return {mode: sweep.select(self.kernel, problem, device, choice) for mode, choice in choices.items()}
 
 
 def plan(request: Request, device: Device) -> tuple[list[Task], list[str]]:
@@ -84,7 +78,10 @@ def plan(request: Request, device: Device) -> tuple[list[Task], list[str]]:
             of_shape += [Task.of(request.kernel, problem, t, mode, weights) for mode in modes for t in chosen[mode]]
             for rival in (*baselines, *request.peers):
                 try:
-                    tactics = _rival_tactics(rival, seen_by(rival, problem), device)
+                    seen = seen_by(rival, problem)
+                    tactics: Sequence[object] = (
+                        peers.tactics(rival, seen) if rival in PEERS else sweep.select(rival, seen, device, "default")
+                    )
                 except ValueError as error:
                     left_out.append(f"{rival} {where}: {error}")
                     continue
@@ -102,8 +99,3 @@ def _bounds(n: int, k: int, modes: Sequence[str], weights: str) -> list[Task]:
         ctas = bounds.floor_ctas(n)
         points += [Point("dependency-floor", n, k, 1, str(count), "chained", weights) for count in ctas]
     return [Task(point, GemmProblem(1, n, k)) for point in points]
-
-
-def _rival_tactics(name: str, problem: GemmProblem, device: Device) -> Sequence[object]:
-    """What to measure of a peer or a baseline. ValueError in words where it cannot take `problem`."""
-    return peers.tactics(name, problem) if name in PEERS else sweep.select(name, problem, device, "default")

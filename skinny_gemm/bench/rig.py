@@ -1,19 +1,19 @@
 """The GPU and the buffers of a campaign: times a task and checks its result.
 
-Per shape one set of buffers, filled with fresh random numbers: enough copies of the weight to exceed 5x L2, x for the
-largest M (a smaller M uses its first rows), and an FP64 reference of every copy. Launch i of a graph multiplies the
-same x with copy i and writes output i. Before a point is timed outputs are what the kernel's tactic type says (NaN, or
-an empty mailbox); afterwards every result is compared with the reference, and the rest must be untouched.
+Per shape there are fresh random numbers: enough copies of the weight to exceed 5x L2, x for the largest M (a smaller M
+uses its first rows), and an FP64 reference of every copy. Launch i of a graph multiplies the same x with copy i and
+writes output i, which holds NaN or an empty mailbox before. Afterwards every result is compared with the reference, and
+the rest must be untouched.
 
-"isolated" launches without the PDL attribute, "chained" with it. Both launch the same binary, compiled with PDL:
-without the attribute `griddepcontrol` does nothing. In a chain x is the same buffer for every launch; the wait for the
-previous kernel is the same as if that one had written it. "exposed" is what a launch adds to a chain: a graph in which
-a producer writes x before every launch, and one of the producers alone.
+"isolated" launches without the PDL attribute, "chained" with it; the binary is the same, since without the attribute
+`griddepcontrol` does nothing. In a chain nobody writes x, but the wait for the previous kernel is as if that one had.
+"exposed" is what a launch adds to a chain: a graph in which a producer writes x before every launch, and one of the
+producers alone.
 """
 
 import functools
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from math import nan
 from typing import Any
 
@@ -24,29 +24,32 @@ from cuda.bindings import driver
 from ..artifact import CompiledKernel, LaunchArguments
 from ..device import Device
 from ..kernels.probes import DependencyFloor, MmaRate, Producer, Ring, Stream
-from ..problem import BF16_BYTES, GemmProblem
-from ..records import BOUNDS, PEERS, ExposedSamples, Point
+from ..problem import BF16_BYTES
+from ..records import BOUNDS, PEERS, ExposedSamples, Point, Samples
+from ..records.statistics import median_interval
 from ..runtime import bind, compile_probe, launch
 from ..runtime.compile import dsl_version
 from ..runtime.driver import check
 from ..runtime.trials import stray_writes
 from ..tactics import KERNELS, MAX_M, Result, Tactic
 from . import bounds, clocks, graphs, peers
-from .compiling import binary, compile_task
 from .graphs import Launch
-from .task import Measurement, Task, sentence
+from .task import Measurement, Task, compile_task, sentence
 
 PEER_ERROR_LIMIT = 1e-2  #: of a peer: cuBLAS may add the parts of a split K in BF16
 PRODUCER_US = 3.0  #: about what the producer of an exposed launch takes, launch included
 
+Run = Callable[[CompiledKernel, LaunchArguments, bool], None]  #: (kernel, arguments, pdl attribute) enqueues a launch
+Probe = Stream | DependencyFloor | Producer | MmaRate
+
 
 @dataclass
 class Buffers:
-    """The tensors of one shape; `copies` weights `[copies, N, K]`, x `[M, K]`, FP64 reference `[copies, M, N]`."""
+    """What the points of one (N, K) share: x `[M, K]` and the FP64 reference `[copies, M, N]` of every cold copy."""
 
-    weights: torch.Tensor
+    shape: tuple[int, int]
     x: torch.Tensor
-    reference: torch.Tensor = field(repr=False)
+    reference: torch.Tensor
 
     def error(self, outs: torch.Tensor, result: Result) -> float:
         """The worst copy's relative Frobenius error of `result` in `outs` `[copies, M, columns]`; NaN if any is NaN."""
@@ -61,18 +64,17 @@ class Buffers:
 class Rig:
     """Measures on `device`. `timer` and `run` are replaced in tests; so is `torch_device`.
 
-    `shapes` are the (N, K) to come, `seed` that of the random buffers, `run(compiled, arguments, pdl)` enqueues one
-    launch on PyTorch's current stream.
+    `shapes` are the (N, K) to come, `seed` that of the random buffers.
     """
 
     def __init__(
-        self, device: Device, shapes: Iterable[tuple[int, int]], seed: int, replays: int = graphs.REPLAYS,
-        timer: graphs.CudaGraphs | None = None, run: bounds.Run | None = None, torch_device: str = "cuda",
+        self, device: Device, shapes: Iterable[tuple[int, int]], seed: int,
+        timer: graphs.CudaGraphs | None = None, run: Run | None = None, torch_device: str = "cuda",
     ):  # fmt: skip
-        self.device, self.replays, self.torch_device = device, replays, torch_device
+        self.device, self.torch_device = device, torch_device
         self.timer = timer or graphs.CudaGraphs()
         self.run = run or (lambda compiled, arguments, pdl: launch(compiled, arguments, pdl=pdl))
-        self.compiled: dict[tuple, CompiledKernel] = {}
+        self._probes: dict[tuple, CompiledKernel] = {}
         self.clock_samples: list[dict] = []
         self._sampled: tuple[int, int, int] | None = None  # (N, K, M) of the latest clock sample
         self._latest: Buffers | None = None  # those of one shape are kept, since tasks come shape by shape
@@ -87,8 +89,7 @@ class Rig:
         """GPU name and versions, as `Campaign` names them."""
         return {
             "gpu": torch.cuda.get_device_name(0),
-            "board": self._nvml.uuid() if self._nvml else "",
-            "driver": self._nvml.driver() if self._nvml else "unknown",
+            **(self._nvml.describe() if self._nvml else {"board": "", "driver": "unknown"}),
             "cuda": str(torch.version.cuda),
             "torch": torch.__version__,
             "dsl": dsl_version(),
@@ -99,13 +100,18 @@ class Rig:
         point, problem = task.point, task.problem
         if point.kernel in BOUNDS:
             return self._measure_bound(point)
-        buffers = self._buffers(point.n, point.k)
-        copies = graphs.copies_for(problem.weight_bytes, self.device.l2_bytes, point.weights)
-        empty, results = self._output(point.kernel, problem)
-        outs = empty.expand(copies, *empty.shape).clone()
-        x, weights = buffers.x[: point.m], buffers.weights[:copies]
-        measure = self._time_exposed if point.mode == "exposed" else self._time_alone
-        samples = measure(task, x, weights, outs)
+        buffers = self._buffers(point)
+        kind = KERNELS.get(point.kernel, Tactic)  # a peer writes plain [M, N]
+        results = kind.results(problem)
+        if point.kernel in PEERS:
+            results = tuple(replace(result, tolerance=PEER_ERROR_LIMIT) for result in results)
+        empty = torch.from_numpy(kind.output(problem).view(np.int16)).view(torch.bfloat16).to(self.torch_device)
+        x, weights = buffers.x[: point.m], self._weights(point)
+        outs = empty.expand(len(weights), *empty.shape).clone()
+        if point.mode == "exposed":
+            samples: Samples = self._time_exposed(task, x, weights, outs)
+        else:
+            samples = self._time(point, self._launches(task, x, weights, outs))
         errors = []
         for result in results:
             errors.append(buffers.error(outs, result))
@@ -118,13 +124,33 @@ class Rig:
         return Measurement(samples, max(errors), problem.bytes)
 
     def ceilings(self) -> dict[str, float]:
-        """The device's ceilings, see `bounds.ceilings`."""
-        return bounds.ceilings(
-            lambda launches, rounds: self.timer.time(launches, rounds, self.replays, width=graphs.WIDTH),
-            self.run,
-            self._probe,
-            self.pool,
-        )
+        """The device's ceilings, by the names that `device.Device` uses; nothing here is chained."""
+
+        def median_us(launch: Launch, rounds: int = 8) -> float:
+            return median_interval(self.timer.time([launch], rounds, width=graphs.WIDTH)).median
+
+        def read_us(ring: Ring) -> float:
+            chunks = bounds.ASYMPTOTE_BYTES // ring.chunk_bytes
+            return median_us(self._probing(Stream(ring), ring.ctas, (self.pool, chunks, 1), False))
+
+        source = self.pool[: bounds.ASYMPTOTE_BYTES // BF16_BYTES]
+        target = source.new_empty(source.shape)
+        # An elementwise kernel that reads and writes as much as a copy: captured, `copy_` becomes a memcpy node, which
+        # reached 2.8 TB/s on H200 where kernels reach 4.2.
+        copy_us = median_us(lambda: torch.neg(source, out=target), 4)
+
+        ring = bounds.L2_RING
+        l2 = (self.pool, bounds.L2_BYTES // ring.chunk_bytes, bounds.L2_ROUNDS)
+        l2_us = median_us(self._probing(Stream(ring, repeat=True), ring.ctas, l2, False))
+
+        sums = self.pool.new_empty(2 * MmaRate.CTAS * MmaRate.THREADS)
+        mma_us = median_us(self._probing(MmaRate(), MmaRate.CTAS, (self.pool, sums, bounds.MMA_REPEATS), False))
+        return {
+            "hbm_read_tbs": round(bounds.ASYMPTOTE_BYTES / min(map(read_us, bounds.RINGS)) / 1e6, 3),
+            "copy_tbs": round(2 * bounds.ASYMPTOTE_BYTES / copy_us / 1e6, 3),
+            "l2_read_tbs": round(bounds.L2_BYTES * bounds.L2_ROUNDS / l2_us / 1e6, 3),
+            "bf16_tflops": round(MmaRate.flops(bounds.MMA_REPEATS) / mma_us / 1e6, 1),
+        }
 
     def sample_clocks(self, when: str, point: Point | None = None) -> None:
         """Notes clocks, power and temperature, as far as NVML tells them."""
@@ -144,33 +170,21 @@ class Rig:
             return True
         return False
 
-    def _output(self, kernel: str, problem: GemmProblem) -> tuple[torch.Tensor, tuple[Result, ...]]:
-        """A fresh output of `kernel`, BF16, and where its results lie; a peer writes plain `[M, N]`."""
-        kind = KERNELS.get(kernel, Tactic)
-        bits, results = kind.output(problem), kind.results(problem)
-        if kernel in PEERS:
-            results = tuple(replace(result, tolerance=PEER_ERROR_LIMIT) for result in results)
-        return torch.from_numpy(bits.view(np.int16)).view(torch.bfloat16).to(self.torch_device), results
-
     def _launches(self, task: Task, x: torch.Tensor, weights: torch.Tensor, outs: torch.Tensor) -> list[Launch]:
         point = task.point
         pdl = point.mode != "isolated"
         if point.kernel in PEERS:
             return peers.launches(point.kernel, point.tactic, x, weights, outs, pdl)
-        tactic, compiled = KERNELS[point.kernel].parse(point.tactic), self._compiled(task)
+        tactic, compiled = KERNELS[point.kernel].parse(point.tactic), compile_task(task, self.device.arch)
         bound = [bind(compiled, tactic, x, weight, out) for weight, out in zip(weights, outs, strict=True)]
         return [functools.partial(self.run, compiled, arguments, pdl) for arguments in bound]
-
-    def _time_alone(self, task: Task, x: torch.Tensor, weights: torch.Tensor, outs: torch.Tensor) -> list[float]:
-        return self._time(task.point, self._launches(task, x, weights, outs))
 
     def _time_exposed(self, task: Task, x: torch.Tensor, weights: torch.Tensor, outs: torch.Tensor) -> ExposedSamples:
         point = task.point
         made = x.new_empty(x.shape)
         sums = x.new_empty(2 * point.m)  # a 32-bit word a token
         words = point.k * BF16_BYTES // 16
-        arguments = LaunchArguments((point.m, 1, 1), (x, made, sums, words))
-        producer = functools.partial(self.run, self._probe(Producer()), arguments, True)
+        producer = self._probing(Producer(), point.m, (x, made, sums, words), True)
         launches = self._launches(task, made, weights, outs)
         launches[0]()  # loads what a capture must not load; the timer does so for the producer
         alone = self._time(point, [producer] * len(launches))
@@ -182,63 +196,61 @@ class Rig:
         if point.kernel == "stream":
             ring = Ring.parse(point.tactic)
             size = BF16_BYTES * point.n * point.k
-            copies = graphs.copies_for(size, self.device.l2_bytes, point.weights)
-            weights = self._weights(point.n, point.k)[:copies]
-            launches = bounds.stream(self.run, self._probe(Stream(ring)), ring, weights, size, pdl)
+            chunks = -(-size // ring.chunk_bytes)  # the last may read `bounds.SLACK_BYTES` past the weight
+            copies = [(weight, chunks, 1) for weight in self._weights(point)]
+            launches = [self._probing(Stream(ring), ring.ctas, values, pdl) for values in copies]
             return Measurement(self._time(point, launches), nan, size)
-        x = self.pool[: point.m * point.k]
-        launches = bounds.dependency_floor(self.run, self._probe(DependencyFloor()), int(point.tactic), x, pdl)
-        rounds = graphs.rounds_for(1, expected_us=2.0)
-        samples = self.timer.time(launches, rounds, self.replays, width=graphs.WIDTH)
-        return Measurement(samples, nan, BF16_BYTES * x.numel())
+        x, ctas = self.pool[: point.m * point.k], int(point.tactic)
+        out = x.new_empty(2 * ctas)  # one 32-bit word a CTA
+        size = BF16_BYTES * x.numel()
+        floor = self._probing(DependencyFloor(), ctas, (x, out, size // 16), pdl)
+        samples = self.timer.time([floor], graphs.rounds_for(1, expected_us=2.0), width=graphs.WIDTH)
+        return Measurement(samples, nan, size)
 
     def _time(self, point: Point, launches: Sequence[Launch], parts: int = 1) -> list[float]:
         """Microseconds per `parts` consecutive launches, which go through one copy of the weight."""
-        weight_bytes = BF16_BYTES * point.n * point.k
-        units = len(launches) // parts
-        expected = 1.5 + weight_bytes / 4.5e6 + (PRODUCER_US if point.mode == "exposed" else 0)
-        rounds = graphs.rounds_for(units, expected)
+        weight_bytes, units = BF16_BYTES * point.n * point.k, len(launches) // parts
+        expected_us = 1.5 + weight_bytes / 4.5e6 + (PRODUCER_US if point.mode == "exposed" else 0)
+        rounds = graphs.rounds_for(units, expected_us)
         if point.weights == "cold":
             copies = graphs.copies_for(weight_bytes, self.device.l2_bytes)
             graphs.check_rotation(rounds * units, copies, weight_bytes, self.device.l2_bytes)
-        group = (point.n, point.k, point.m)
-        during = None
-        if group != self._sampled:  # once for each problem is enough, and keeps the file small
-            self._sampled = group
+        during, earlier = None, self._sampled
+        self._sampled = (point.n, point.k, point.m)
+        if self._sampled != earlier:  # once for each problem is enough, and keeps the file small
             during = functools.partial(self.sample_clocks, "during", point)
         if point.mode == "exposed":  # two graphs, of which as many samples are kept
-            samples = self.timer.time(launches, rounds, min(self.replays, graphs.EXPOSED_REPLAYS), during)
+            samples = self.timer.time(launches, rounds, graphs.EXPOSED_REPLAYS, during)
         else:
-            samples = self.timer.time(launches, rounds, self.replays, during, graphs.WIDTH)
+            samples = self.timer.time(launches, rounds, during=during, width=graphs.WIDTH)
         return [parts * sample for sample in samples]
 
-    def _weights(self, n: int, k: int) -> torch.Tensor:
-        copies = graphs.copies_for(BF16_BYTES * n * k, self.device.l2_bytes)
+    def _weights(self, point: Point) -> torch.Tensor:
+        """`[copies, N, K]`, views of the pool: as many as a graph rotates through."""
+        n, k = point.n, point.k
+        copies = graphs.copies_for(BF16_BYTES * n * k, self.device.l2_bytes, point.weights)
         return self.pool[: copies * n * k].view(copies, n, k)
 
-    def _buffers(self, n: int, k: int) -> Buffers:
-        if self._latest is None or self._latest.weights.shape[1:] != (n, k):
+    def _buffers(self, point: Point) -> Buffers:
+        if self._latest is None or self._latest.shape != (point.n, point.k):
             self._latest = None  # frees the previous reference first
-            weights = self._weights(n, k)
-            x = self._normal(MAX_M * k).view(MAX_M, k)
+            x = self._normal(MAX_M * point.k).view(MAX_M, point.k)
+            weights = self._weights(replace(point, weights="cold"))
             reference = torch.stack([x.double() @ weight.double().t() for weight in weights])
-            self._latest = Buffers(weights, x, reference)
+            self._latest = Buffers((point.n, point.k), x, reference)
         return self._latest
 
     def _normal(self, count: int) -> torch.Tensor:
         return torch.empty(count, dtype=torch.bfloat16, device=self.torch_device).normal_(generator=self._random)
 
-    def _compiled(self, task: Task) -> CompiledKernel:
-        """The binary of a task: from the cache, unless `compile_all` could not."""
-        if (key := binary(task)) not in self.compiled:
-            self.compiled[key] = compile_task(task, self.device.arch)
-        return self.compiled[key]
+    def _probing(self, probe: Probe, ctas: int, values: tuple, pdl: bool) -> Launch:
+        return functools.partial(self.run, self._probe(probe), LaunchArguments((ctas, 1, 1), values), pdl)
 
-    def _probe(self, probe: Stream | DependencyFloor | Producer | MmaRate) -> CompiledKernel:
+    def _probe(self, probe: Probe) -> CompiledKernel:
         key = (type(probe).__name__, *map(str, vars(probe).values()))
-        if key not in self.compiled:
-            self.compiled[key] = compile_probe(probe, self.device.arch)
-        return self.compiled[key]
+        if key not in self._probes:
+            self._probes[key] = compile_probe(probe, self.device.arch)
+        return self._probes[key]
 
     def _open_nvml(self) -> clocks.Nvml | None:
         bus_id = check(driver.cuDeviceGetPCIBusId(32, check(driver.cuDeviceGet(0))))

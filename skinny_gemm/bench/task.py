@@ -1,10 +1,15 @@
-"""What a campaign measures, one thing at a time, and what comes of it."""
+"""What a campaign measures, one thing at a time, what comes of it, and the binaries that it needs."""
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
+from multiprocessing import get_context
 
+from ..artifact import CompiledKernel
 from ..problem import GemmProblem
 from ..records import Point, Samples
+from ..runtime import compile_kernel
 from ..tactics import KERNELS
 
 Progress = Callable[[str, int, int], None]  #: (what, done, of how many)
@@ -52,3 +57,37 @@ def sentence(error: BaseException) -> str:
     """An exception in one line of words."""
     text = " ".join(str(error).split())[:400]
     return text if isinstance(error, ValueError) and text else f"{type(error).__name__}: {text}".rstrip(": ")
+
+
+def compile_task(task: Task, arch: str) -> CompiledKernel:
+    """The binary of a task of ours, with PDL: from the caches, or compiled."""
+    return compile_kernel(KERNELS[task.point.kernel].parse(task.point.tactic), task.problem, arch, pdl=True)
+
+
+def compile_all(arch: str, tasks: Sequence[Task], progress: Progress) -> dict[Point, str]:
+    """Compiles what `tasks` need into the cache, on every core; returns why, for each point that does not compile."""
+    jobs: dict[tuple, list[Task]] = {}  # tasks by their binary
+    for task in tasks:
+        if (kernel := task.point.kernel) in KERNELS:
+            compiled_for = KERNELS[kernel].parse(task.point.tactic).specialisation(task.problem)
+            jobs.setdefault((kernel, task.point.tactic, *compiled_for.items()), []).append(task)
+    wrong: dict[Point, str] = {}
+    pool = ProcessPoolExecutor(min(os.cpu_count() or 1, len(jobs) or 1), mp_context=get_context("spawn"))
+    try:
+        futures = {pool.submit(_compile_only, same[0], arch): same for same in jobs.values()}
+        for done, future in enumerate(as_completed(futures), 1):
+            try:
+                future.result()
+            except BrokenExecutor:
+                pass  # the compiler died on one of them: each is compiled again, alone, where it is measured
+            except Exception as error:
+                reason = f"does not compile: {sentence(error)}"
+                wrong |= {task.point: reason for task in futures[future]}
+            progress("compile", done, len(jobs))
+    finally:
+        pool.shutdown(cancel_futures=True)  # an interrupt does not wait for what has not begun
+    return wrong
+
+
+def _compile_only(task: Task, arch: str) -> None:
+    compile_task(task, arch)  # into the cache: binaries need not travel

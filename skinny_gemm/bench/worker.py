@@ -7,17 +7,13 @@ long, kills the process or loses the context, the process is killed and the next
 import signal
 import sys
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from multiprocessing import get_context
-from typing import TYPE_CHECKING, Any
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from typing import Any
 
 from .task import Measurement, Task, sentence
-
-if TYPE_CHECKING:
-    from multiprocessing.connection import Connection
-    from multiprocessing.process import BaseProcess
-
-    from .rig import Rig
 
 LIMIT_S = 120.0  #: for one point; the first of a shape computes its reference, peers compile at their first launch
 START_S = 300.0  #: for loading PyTorch, making a context and filling the buffers
@@ -28,14 +24,14 @@ class Failed(Exception):
     """A measurement that failed; its text says how."""
 
 
-class Worker:
+class Worker(AbstractContextManager["Worker"]):
     """The rig that `make()` builds, in a spawned process; `make` must be picklable. Close it, or use `with`.
 
     What a `Rig` raises becomes `Failed`; a process that cannot be started or killed is RuntimeError, since then
     nothing more can be measured. `limit_s` bounds every call.
     """
 
-    def __init__(self, make: Callable[[], "Rig"], limit_s: float = LIMIT_S):
+    def __init__(self, make: Callable[[], Any], limit_s: float = LIMIT_S):
         self.make, self.limit_s = make, limit_s
         self.clock_samples: list[dict] = []
         self._process: BaseProcess | None = None
@@ -67,9 +63,6 @@ class Worker:
             if process.is_alive():
                 raise RuntimeError(f"Process {process.pid} hangs on the GPU and cannot be killed.")
 
-    def __enter__(self) -> "Worker":
-        return self
-
     def __exit__(self, *_) -> None:
         self.close()
 
@@ -85,7 +78,7 @@ class Worker:
             raise Failed(f"{failure} (the GPU context was lost)" if lost else failure)
         return answer
 
-    def _start(self) -> "BaseProcess":
+    def _start(self) -> BaseProcess:
         spawn = get_context("spawn")
         self._connection, other = spawn.Pipe()
         process = spawn.Process(target=_serve, args=(other, self.make), name="skinny-gemm bench", daemon=False)
@@ -101,7 +94,7 @@ class Worker:
             raise RuntimeError(f"The measuring process does not start: {failure}")
         return process
 
-    def _answer(self, process: "BaseProcess", limit_s: float) -> tuple:
+    def _answer(self, process: BaseProcess, limit_s: float) -> tuple:
         try:
             if self._connection.poll(limit_s):
                 return self._connection.recv()
@@ -115,7 +108,7 @@ class Worker:
         raise Failed(f"no result after {limit_s:g} s: killed")
 
 
-def _serve(connection: "Connection", make: Callable[[], "Rig"]) -> None:
+def _serve(connection: Connection, make: Callable[[], Any]) -> None:
     """Answers calls until the other end closes: (result, failure in words or None, new clock samples, context lost)."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is the campaign's to handle
     try:

@@ -1,7 +1,8 @@
 """Answers from the records: `figure`, `best`, `review`."""
 
 import textwrap
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import click
@@ -9,27 +10,18 @@ import click
 from .. import device as devices
 from ..problem import GemmProblem
 from ..tactics import tactic_type
-from . import options
-from .progress import fraction, progress
+from .options import DEVICE, KERNEL, MODE, SPLIT, TACTIC, VALID, Answer, Given, K, M, N, command, option
+from .progress import progress
+
+FOLDER = click.Path(path_type=Path)
 
 
-@click.command()
-@click.argument("name", metavar="NAME")
-@options.kernel
-@options.m
-@options.n
-@options.k
-@options.split
-@options.valid
-@options.tactic_text
-@options.device_name
-@click.option("--mode", default="chained", show_default=True, help="Recorded launches: isolated, chained or exposed.")
-@click.option("--out", type=click.Path(path_type=Path), default=Path("build/figures"), show_default=True)
-@options.json_switch
-@options.gathered(asked=options.Asked)
-def figure(
-    name: str, asked: options.Asked, tactic: str | None, device: str, mode: str, out: Path, as_json: bool
-) -> None:
+@command(
+    "figure", click.Argument(["name"], metavar="NAME"), KERNEL, M, N, K, SPLIT, VALID, TACTIC, DEVICE,
+    option("--mode", default="chained", help="Recorded launches: isolated, chained or exposed."),
+    option("--out", type=FOLDER, default=Path("build/figures")),
+)  # fmt: skip
+def figure(given: Given) -> Answer:
     """Write a figure as SVG, PDF and PNG with its data and provenance.
 
     NAME is bandwidth (against M), roofline, tactic-fields (bandwidth against each field), sensitivity (what one step of
@@ -38,62 +30,34 @@ def figure(
     from ..figures.export import export
     from ..figures.views import tactic_view
 
-    problem, gpu = asked.problem(), devices.get(device)
-    view = tactic_view(asked.kernel, asked.tactic(tactic, gpu), problem, gpu, mode)
+    problem, gpu, name = given.problem(), devices.get(given.device), given.name
+    view = tactic_view(given.kernel, given.chosen(gpu), problem, gpu, given.mode)
     figures = {stem.removeprefix(f"{view.stem}-"): (stem, parts) for stem, parts in view.figures().items()}
     if name != "all" and name not in figures:
         raise ValueError(f"figure {name!r} is unknown: known are {', '.join(figures)} and all")
     wanted = figures.values() if name == "all" else [figures[name]]
-    paths = [str(path) for stem, parts in wanted for path in export(*parts, out / stem)]
-    options.show(as_json, {"files": paths}, "\n".join(paths))
+    paths = [str(path) for stem, parts in wanted for path in export(*parts, given.out / stem)]
+    return Answer({"files": paths}, "\n".join(paths))
 
 
-@dataclass(frozen=True)
-class Question:
-    """A problem whose answer is looked up, whatever kernel gives it."""
-
-    n: int
-    k: int
-    m: int
-    mode: str
-    device: str
-
-    def problem(self) -> GemmProblem:
-        return GemmProblem(self.m, self.n, self.k)
-
-
-@click.command()
-@options.n
-@options.k
-@options.m
-@click.option("--mode", default="chained", show_default=True, help="Launches: isolated, chained or exposed.")
-@options.device_name
-@click.option("--kernel", help="Only this kernel; by default all compete.")
-@options.json_switch
-@options.gathered(question=Question)
-def best(question: Question, kernel: str | None, as_json: bool) -> None:
+@command("best", N, K, M, MODE, DEVICE, option("--kernel", help="Only this kernel; by default all compete."))
+def best(given: Given) -> Answer:
     """Answer from the records which tactic is best, how sure, and how far from its bound and the peers."""
     from ..records.sentences import answer
 
-    problem, gpu = question.problem(), devices.get(question.device)
-    if kernel is not None:
-        tactic_type(kernel)
-    fastest, text = answer(problem.n, problem.k, problem.m, question.mode, gpu.name, kernel)
-    options.show(as_json, asdict(fastest), textwrap.fill(text, 100, break_on_hyphens=False))
+    problem, gpu = GemmProblem(given.m, given.n, given.k), devices.get(given.device)
+    if given.kernel is not None:
+        tactic_type(given.kernel)
+    fastest, text = answer(problem.n, problem.k, problem.m, given.mode, gpu.name, given.kernel)
+    return Answer(asdict(fastest), textwrap.fill(text, 100, break_on_hyphens=False))
 
 
-@click.command()
-@options.n
-@options.k
-@options.m
-@click.option("--candidates", multiple=True, help="KERNEL:TACTIC ...; by default those worth a look.")
-@click.argument("more", nargs=-1, metavar="[KERNEL:TACTIC]...")
-@click.option("--mode", default="chained", show_default=True, help="Launches: isolated, chained or exposed.")
-@options.device_name
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="The pack's folder; an earlier pack goes.")
-@options.json_switch
-@options.gathered(question=Question)
-def review(question: Question, candidates: tuple[str, ...], more: tuple[str, ...], out: Path, as_json: bool) -> None:
+@command(
+    "review", N, K, M, option("--candidates", multiple=True, help="KERNEL:TACTIC ...; by default those worth a look."),
+    click.Argument(["more"], nargs=-1, metavar="[KERNEL:TACTIC]..."), MODE, DEVICE,
+    option("--out", type=FOLDER, required=True, help="The pack's folder; an earlier pack goes."),
+)  # fmt: skip
+def review(given: Given) -> Answer:
     """Write a design review pack: one PDF, every page as SVG and PNG, data, provenance, the command that repeats it.
 
     The candidates are compared with the first of them and with the peers, from the records.
@@ -101,12 +65,13 @@ def review(question: Question, candidates: tuple[str, ...], more: tuple[str, ...
     from ..analysis.review import design_review
     from ..report import pack
 
-    texts = [text for given in (*candidates, *more) for text in given.split()]
-    reviewed = design_review(question.problem(), devices.get(question.device), question.mode, texts)
+    candidates = " ".join([*given.candidates, *given.more]).split()
+    problem, gpu = GemmProblem(given.m, given.n, given.k), devices.get(given.device)
+    reviewed = design_review(problem, gpu, given.mode, candidates)
     with progress() as report:
-        folder = pack.write(reviewed, out, fraction(report, "writing"))
+        folder = pack.write(reviewed, given.out, partial(report, "writing"))
     paths = [str(path) for path in pack.files(folder)]
     recommended = reviewed.winner and str(reviewed.winner)
     wrote = f"wrote {paths[0]} and {len(paths) - 1} files beside it"
     text = "\n".join([wrote, reviewed.headline(), *reviewed.answer()])
-    options.show(as_json, {"folder": str(folder), "recommended": recommended, "files": paths}, text)
+    return Answer({"folder": str(folder), "recommended": recommended, "files": paths}, text)

@@ -2,34 +2,23 @@
 
 from importlib import import_module
 
-_EXPORTS = {
-    "ExposureExplorer": ".weights",
-    "GatherExplorer": ".gather",
-    "PitchExplorer": ".settle",
-    "MailboxExplorer": ".mailbox",
-    "PipelineExplorer": ".pipeline",
-    "ReviewExplorer": ".review",
-    "RunExplorer": ".run",
-    "SettleExplorer": ".settle",
-    "SwizzleExplorer": ".swizzle",
-    "TacticExplorer": ".tactic",
-    "WeightStationaryExplorer": ".weights",
-    "broken_settle": ".mutants",
-    "compare_with_fp64": ".start",
-    "conflicts": ".bank_conflicts",
-    "environment": ".start",
-    "error_of": ".mailbox",
-    "export_dir": ".places",
-    "show": ".pictures",
-    "show_verdicts": ".mutants",
-    "shown": ".base",
-    "without_barriers": ".mutants",
-}
+_NAMES = {
+    ".base": ("export_dir", "shown"),
+    ".cells": ("broken_settle", "compare_with_fp64", "conflicts", "environment", "show", "show_verdicts",
+               "without_barriers"),
+    ".mailbox": ("MailboxExplorer", "error_of"),
+    ".review": ("ReviewExplorer",),
+    ".run": ("RunExplorer",),
+    ".tactic": ("TacticExplorer",),
+    ".warp_splitk": ("PipelineExplorer", "SwizzleExplorer"),
+    ".ws_gemm": ("ExposureExplorer", "GatherExplorer", "PitchExplorer", "SettleExplorer", "WeightStationaryExplorer"),
+}  # fmt: skip
+_MODULES = {name: module for module, names in _NAMES.items() for name in names}
 
-__all__ = sorted(_EXPORTS)
+__all__ = sorted(_MODULES)
 
 
 def __getattr__(name: str):
-    if name in _EXPORTS:
-        return getattr(import_module(_EXPORTS[name], __name__), name)
+    if name in _MODULES:
+        return getattr(import_module(_MODULES[name], __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -9,6 +9,11 @@ FEW = 4  #: choices that are a row of buttons; more are a slider
 _STYLE = {"description_width": "initial"}
 
 
+def looks(name: str, width: str) -> dict[str, Any]:
+    """What any control says in front of it, whole, and its width."""
+    return dict(description=name, style=_STYLE, layout=widgets.Layout(width=width))
+
+
 def in_a_row(controls: Sequence[widgets.Widget] = ()) -> widgets.HBox:
     """Controls side by side, wrapped where the page is narrow."""
     layout = widgets.Layout(flex_flow="row wrap", align_items="flex-end", grid_gap="2px 20px")
@@ -16,24 +21,18 @@ def in_a_row(controls: Sequence[widgets.Widget] = ()) -> widgets.HBox:
 
 
 def slider(name: str, low: int, high: int, value: int, width: str = "300px", **more: Any) -> widgets.IntSlider:
-    """A slider over integers. It redraws while it moves: it has few steps, and a step takes under 150 ms.
-
-    `continuous_update=False` waits until it is let go: for what takes longer, such as a compilation or a run.
-    """
-    layout = widgets.Layout(width=width)
-    return widgets.IntSlider(value, low, high, description=name, style=_STYLE, layout=layout, **more)
+    """A slider over integers; what takes over 150 ms waits, by `continuous_update=False`, until it is let go."""
+    return widgets.IntSlider(value, low, high, **looks(name, width), **more)
 
 
 def choice(name: str, options: Sequence, value: Any, width: str = "240px", **more: Any) -> widgets.SelectionSlider:
     """A slider over a few given values; it redraws as `slider` does."""
-    layout = widgets.Layout(width=width)
-    return widgets.SelectionSlider(options=options, value=value, description=name, style=_STYLE, layout=layout, **more)
+    return widgets.SelectionSlider(options=options, value=value, **looks(name, width), **more)
 
 
 def dropdown(name: str, options: Sequence, value: Any, width: str = "260px") -> widgets.Dropdown:
     """A list that opens, of which one is chosen."""
-    layout = widgets.Layout(width=width)
-    return widgets.Dropdown(options=options, value=value, description=name, style=_STYLE, layout=layout)
+    return widgets.Dropdown(options=options, value=value, **looks(name, width))
 
 
 def toggles(name: str, options: Sequence, value: Any) -> widgets.ToggleButtons:
@@ -50,19 +49,26 @@ def button(name: str, tooltip: str, press: Callable[[], object], **more: Any) ->
     return control
 
 
-def progress_bar() -> widgets.FloatProgress:
-    """A bar from 0 to 1 that keeps its place while it is hidden, as it is at first."""
-    return widgets.FloatProgress(min=0, max=1, layout=widgets.Layout(width="240px", visibility="hidden"))
+class Progress(widgets.FloatProgress):
+    """A bar from 0 to 1 that is seen inside `with`, whose target sets it; it keeps its place while it is hidden."""
+
+    def __init__(self) -> None:
+        super().__init__(min=0, max=1, layout=widgets.Layout(width="240px", visibility="hidden"))
+
+    def __enter__(self) -> Callable[[float], None]:
+        self.value, self.layout.visibility = 0, "visible"
+        return lambda fraction: setattr(self, "value", fraction)
+
+    def __exit__(self, *_: object) -> None:
+        self.layout.visibility = "hidden"
 
 
 class Choice(widgets.Box):
-    """One tactic field: buttons for a few values, a slider for many. `value` is one of `options`.
-
-    `changed` is called with every change of the value by the reader.
-    """
+    """One tactic field: buttons for a few values, a slider for many; `changed` is told of every change."""
 
     def __init__(self, name: str, changed: Callable[[object], None]):
         self.name, self._changed = name, changed
+        self.options: tuple[int, ...] = ()
         self._control: Any = None
         super().__init__()
 
@@ -77,17 +83,13 @@ class Choice(widgets.Box):
             raise ValueError(f"{self.name} is {value}, but must be one of {', '.join(map(str, self.options))}")
         self._control.value = value
 
-    @property
-    def options(self) -> tuple[int, ...]:
-        return tuple(self._control.options) if self._control else ()
-
     def offer(self, options: Sequence[int]) -> None:
         """Offers `options`, keeping the value or taking the nearest; none leaves what was there, disabled."""
         if self._control:
             self._control.disabled = not options
         if not options or tuple(options) == self.options:
             return
-        before = self.value
+        self.options, before = tuple(options), self.value
         value = options[0] if before is None else min(options, key=lambda option: abs(option - before))
         make = toggles if len(options) <= FEW else choice
         if isinstance(self._control, widgets.ToggleButtons if make is toggles else widgets.SelectionSlider):

@@ -2,9 +2,10 @@
 
 import html
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
-from typing import Any
+from itertools import product
+from typing import Any, NamedTuple
 
 import ipywidgets as widgets
 import numpy as np
@@ -14,26 +15,21 @@ from matplotlib.figure import Figure
 from ..analysis.mailbox import fragment_sentence, state_table
 from ..artifact import CompiledKernel
 from ..figures import mailbox as figures
-from ..figures.export import provenance
 from ..layouts import mailbox as layout
 from ..problem import FrontProblem
 from ..runtime import Mailbox, MissingPublisher, PreparedWsGemm
 from ..tactics import WsGemmTactic
 from . import markup
-from .base import View, ViewExplorer
+from .base import Cursor, Picture, View, ViewExplorer, facts_of
 from .controls import dropdown, slider, toggles
-from .pictures import Picture
-from .stepper import Stepper
 
 TACTIC = WsGemmTactic(rt=1, kq=2, ks=1, staged=0, tg=0, ch=1)
 K, SHARD, VALID = 64, 16, 8  #: of a rank: two fragments of latent and two of logits
 STEPS = 3
 BREAKS = ("nothing", "rank 1 never publishes", "no sanitising", "rank 1 publishes twice")
-QUIET = 8  #: latent columns of rank 1 whose sums round to -0.0
 
 
-@dataclass(frozen=True)
-class Event:
+class Event(NamedTuple):
     """What happened, and every mailbox's bits (uint16 `[2, tokens, width]`) after it; `error` is what was raised."""
 
     text: str
@@ -58,12 +54,10 @@ def events(ranks: int, m: int, transport: str, broken: str) -> tuple[Event, ...]
     generator = torch.Generator().manual_seed(0)
     xs = [(torch.rand(m, K, generator=generator) * 2.0**-8).bfloat16() for _ in range(STEPS)]
     router, down = (torch.randn(n, K, generator=generator).bfloat16() for n in (front.experts, front.latent))
-    down[SHARD : SHARD + QUIET] = -(2.0**-133)  # the smallest BF16: sums of x times that are tiny, and negative
+    down[SHARD : SHARD + 8] = -(2.0**-133)  # the smallest BF16: of rank 1, sums of x times that round to -0.0
     mailbox = getattr(Mailbox, transport)(front, capacity=m)
-    prepared = [
-        PreparedWsGemm(PreparedWsGemm.pack(router, down, front, rank), front, {m: TACTIC}, mailbox)
-        for rank in range(ranks)
-    ]
+    packed = [PreparedWsGemm.pack(router, down, front, rank) for rank in range(ranks)]
+    prepared = [PreparedWsGemm(weight, front, {m: TACTIC}, mailbox) for weight in packed]
     if broken == "no sanitising":
         prepared = [publisher.edited(unsanitised) for publisher in prepared]
     happened = []
@@ -73,37 +67,29 @@ def events(ranks: int, m: int, transport: str, broken: str) -> tuple[Event, ...]
         happened.append(Event(text, bits, str(error) if error else None))
 
     def publish(rank: int) -> None:
-        step = mailbox.step(rank)
-        if step == STEPS or (broken == "rank 1 never publishes" and rank == 1):
+        step, breaks = mailbox.step(rank), broken if rank == 1 else "nothing"
+        if step == STEPS or breaks == "rank 1 never publishes":
             return
-        for again in range(2 if broken == "rank 1 publishes twice" and rank == 1 and step == 0 else 1):
+        for again in range(2 if breaks == "rank 1 publishes twice" and step == 0 else 1):
             try:
                 prepared[rank].run(xs[step], rank)
                 note(f"rank {rank} publishes step {step} into buffer {step % 2}")
             except ValueError as error:
                 note(f"rank {rank} publishes step {step} {'again' if again else ''}", error)
 
-    def collect(rank: int) -> None:
-        step = mailbox.step(rank)
-        latent, logits = mailbox.collect(rank)
-        whose = "" if transport == "local" else f" of rank {rank}"
-        note(
-            f"collect{whose}, step {step}: relative error {error_of(latent, xs[step], down):.1e} of the latent, "
-            f"{error_of(logits, xs[step], router):.1e} of the logits; buffer {step % 2} is empty again"
-        )
-
     note("everything is empty")
     try:
         for rank in range(ranks):
             publish(rank)
-        for _ in range(STEPS):
-            for rank in range(len(mailbox.boxes)):
-                collect(rank)
-                if transport != "local":
-                    publish(rank)
-            if transport == "local":
-                for rank in range(ranks):
-                    publish(rank)
+        for step, consumer in product(range(STEPS), range(len(mailbox.boxes))):
+            latent, logits = mailbox.collect(consumer)
+            whose = "" if transport == "local" else f" of rank {consumer}"
+            note(
+                f"collect{whose}, step {step}: relative error {error_of(latent, xs[step], down):.1e} of the latent, "
+                f"{error_of(logits, xs[step], router):.1e} of the logits; buffer {step % 2} is empty again"
+            )
+            for rank in range(ranks) if transport == "local" else [consumer]:
+                publish(rank)
     except MissingPublisher as error:
         note("collect gives up", error)
         mailbox.reset()
@@ -131,20 +117,15 @@ class MailboxExplorer(ViewExplorer):
         self.m = slider("M", 1, 4, 2, "200px")
         self.transport = toggles("transport", ["local", "peers", "multicast"], "local")
         self.broken = dropdown("break it:", BREAKS, BREAKS[0])
-        self.cursor = Stepper(self, "event", 3, lambda: range(len(self.events)))
+        self.cursor = Cursor(self, "event", 3, lambda: range(len(self.events)))
         self.box = slider("mailbox of rank", 0, 1, 0, "260px")
         self.token = slider("token", 0, 1, 0, "200px")
         self.fragment = slider("fragment", 0, 99, 2, "340px")
         self.heading, self.picture, self.words = widgets.HTML(), Picture(), widgets.HTML()
-        self.source = widgets.HTML(
-            markup.source_of(layout.latent_column, layout.logit_column, layout.publisher, layout.offset)
-        )
-        rows = [
-            (self.ranks, self.m, self.transport, self.broken),
-            (*self.cursor.row, self.box),
-            (self.token, self.fragment),
-        ]
-        super().__init__(rows, [self.heading, self.picture, self.words, self.source])
+        drawn = layout.latent_column, layout.logit_column, layout.publisher, layout.offset
+        pictures = [self.heading, self.picture, self.words, widgets.HTML(markup.source_of(*drawn))]
+        of_run = self.ranks, self.m, self.transport, self.broken
+        super().__init__([of_run, (*self.cursor.row, self.box), (self.token, self.fragment)], pictures)
 
     @property
     def front(self) -> FrontProblem:
@@ -161,43 +142,30 @@ class MailboxExplorer(ViewExplorer):
     def draw(self) -> None:
         happened, front = self.events, self.front
         with self.quietly():
-            self.cursor.slider.max = len(happened) - 1
+            self.cursor.max = len(happened) - 1
             self.token.max = self.m.value - 1
             self.token.layout.display = "none" if self.m.value == 1 else ""
             self.fragment.max = layout.fragments(front.width) - 1
             self.box.max = len(happened[0].bits) - 1
             self.box.layout.display = "none" if self.transport.value == "local" else ""
         event = happened[self.cursor.value]
-        text = f"event {self.cursor.value} of {len(happened) - 1}: {html.escape(event.text)}"
         error = markup.marked(f"<b>{html.escape(event.error)}</b>") if event.error else ""
-        self.heading.value = text + error
-        table = self.table()
+        self.heading.value = f"event {self.cursor.value} of {len(happened) - 1}: {html.escape(event.text)}{error}"
         super().draw()
+        table = self.table()
         chosen = table[(table.token == self.token.value) & (table.fragment == self.fragment.value)]
         self.words.value = "<br>".join(html.escape(fragment_sentence(row)) for row in chosen.itertuples())
 
     def views(self) -> list[View]:
         front, transport, broken = self.front, self.transport.value, self.broken.value
-        facts = provenance(
-            "interpreter",
-            kernel=TACTIC.kernel,
-            tactic=str(TACTIC),
-            **dict(n=front.n, k=front.k, m=front.m, ranks=front.ranks),
-            transport=transport,
-            broken=broken,
-            event=self.cursor.value,
-            mailbox=self.box.value,
-            fragment=self.fragment.value,
-            token=self.token.value,
-        )
+        at = dict(event=self.cursor.value, mailbox=self.box.value, fragment=self.fragment.value, token=self.token.value)
+        run = dict(ranks=front.ranks, transport=transport, broken=broken)
+        facts, table = facts_of("interpreter", TACTIC, front, **run, **at), self.table()
+        words = table.words.map(lambda words: " ".join(f"{int(word):08x}" for word in words))
         stem = f"mailbox-{front.ranks}x{front.m}-{transport}-{broken.replace(' ', '-')}-event{self.cursor.value}"
         if transport != "local":
             stem += f"-rank{self.box.value}"
-        return [View(self.picture, stem, self._figure, self._plotted, facts)]
-
-    def _plotted(self) -> pd.DataFrame:
-        table = self.table()
-        return table.assign(words=table.words.map(lambda words: " ".join(f"{int(word):08x}" for word in words)))
+        return [View(self.picture, stem, self._figure, table.assign(words=words), facts)]
 
     def _figure(self) -> Figure:
         table = self.table()

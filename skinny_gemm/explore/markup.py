@@ -9,7 +9,13 @@ from pathlib import Path
 import pandas as pd
 
 from .. import records
-from .places import relative
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+def relative(path: Path) -> str:
+    """`path` as seen from the repository, where it is inside."""
+    return str(path.relative_to(REPOSITORY)) if path.is_relative_to(REPOSITORY) else str(path)
 
 
 def sentence(error: Exception) -> str:
@@ -29,14 +35,11 @@ def trouble(error: Exception) -> str:
     return marked(f"<b>{sentence(error)}</b>{where}")
 
 
-def impossible(reason: str | None) -> str:
-    """The verdict on what cannot run, and why not."""
-    return f'<b style="color:var(--jp-error-color1, #d55e00)">Not possible:</b> {html.escape(reason or "")}'
-
-
-def possible(what: str) -> str:
-    """The verdict on what can run, with what there is to say of it."""
-    return f"<b>OK:</b> {html.escape(what)}"
+def verdict(why_not: str | None, what: str = "") -> str:
+    """That something cannot run, and why not; or that it can, and `what` there is to say of it."""
+    if why_not is None:
+        return f"<b>OK:</b> {html.escape(what)}"
+    return f'<b style="color:var(--jp-error-color1, #d55e00)">Not possible:</b> {html.escape(why_not)}'
 
 
 def table(frame: pd.DataFrame) -> str:

@@ -12,13 +12,11 @@ from . import markup
 from .base import Explorer
 from .controls import Choice, dropdown, in_a_row, slider, toggles
 
-CUSTOM = "custom N, K"
-
 
 class ProblemControls(Explorer):
     """An explorer of one problem: device, model and projection (or N, K), and M.
 
-    A subclass calls `build`, adds to `self.rows` and `self.watched`, and calls `super().__init__` with them.
+    A subclass calls `build`, adds to `rows` and `watched`, and calls `super().__init__` with them.
     """
 
     def build(self, device: str, projection: str) -> None:
@@ -26,11 +24,11 @@ class ProblemControls(Explorer):
         self.shapes = catalogue.shapes()
         models = list(dict.fromkeys((shape.model, shape.parallel) for shape in self.shapes))
         self.device = dropdown("device", [(devices.get(name).title, name) for name in devices.names()], device)
-        self.model = dropdown("model", [(" ".join(m), m) for m in models] + [(CUSTOM, None)], models[0])
+        self.model = dropdown("model", [(" ".join(m), m) for m in models] + [("custom N, K", None)], models[0])
         self.projection = dropdown("projection", [("", None)], None, "330px")
-        narrow = widgets.Layout(width="170px")
-        self.n = widgets.BoundedIntText(value=16, min=1, max=1 << 24, description="N", layout=narrow)
-        self.k = widgets.BoundedIntText(value=128, min=1, max=1 << 24, description="K", layout=narrow)
+        typed = dict(min=1, max=1 << 24, layout=widgets.Layout(width="170px"))
+        self.n = widgets.BoundedIntText(value=16, description="N", **typed)
+        self.k = widgets.BoundedIntText(value=128, description="K", **typed)
         self.m = slider("M", 1, MAX_M, 8, "420px")
         self._offer_projections(projection)
         self.model.observe(lambda _: self._offer_projections(), "value")
@@ -49,7 +47,6 @@ class ProblemControls(Explorer):
         return GemmProblem(self.m.value, self.n.value, self.k.value)
 
     def _offer_projections(self, preferred: str | None = None) -> None:
-        """Offers the projections of the chosen model, or N and K to type in."""
         custom = self.model.value is None
         self.projection.disabled = custom
         self.n.disabled = self.k.disabled = not custom
@@ -71,10 +68,7 @@ class ProblemControls(Explorer):
 
 
 class TacticControls(ProblemControls):
-    """An explorer of one tactic on one problem: kernel, device, model and projection (or N, K), M, and every field.
-
-    A subclass calls `judge` when it draws.
-    """
+    """An explorer of one tactic on one problem: kernel and every field besides; a subclass's `draw` calls `judge`."""
 
     def build(self, device: str, projection: str) -> None:
         """Makes the controls; they start at the first kernel's default tactic for `projection` of the first model."""
@@ -85,8 +79,6 @@ class TacticControls(ProblemControls):
         self.verdict = widgets.HTML()
         self._built: str | None = None  # the kernel whose fields these are
         super().build(device, projection)
-        self._offer_fields()
-        self.take(self.kind.default(self.problem, self.gpu))
         self.rows[0].insert(0, self.kernel)
         self.rows[2].append(self.default_button)
         self.rows += [[self.tactic_row], [self.verdict]]
@@ -99,7 +91,6 @@ class TacticControls(ProblemControls):
 
     @property
     def problem(self) -> GemmProblem:
-        """M, N and K on screen, as the kernel sees them."""
         return self.kind.problem(super().problem)
 
     @property
@@ -126,9 +117,9 @@ class TacticControls(ProblemControls):
         tactic, problem, gpu = self.tactic, self.problem, self.gpu
         reason = tactic.why_not(problem, gpu) if tactic else self.kind.unsupported(problem, gpu)
         if tactic is None or reason:
-            self.verdict.value = markup.impossible(reason)
+            self.verdict.value = markup.verdict(reason or "")
             return None
-        self.verdict.value = markup.possible(tactic.footprint(problem, gpu).describe())
+        self.verdict.value = markup.verdict(None, tactic.footprint(problem, gpu).describe())
         return tactic
 
     def take(self, tactic: Tactic) -> None:
@@ -139,22 +130,18 @@ class TacticControls(ProblemControls):
                 control.value = getattr(tactic, name)
 
     def _offer_fields(self) -> None:
-        """One control for each field of the kernel's tactic type, with the values that are legal for this problem.
-
-        Those of another kernel than before start at its default tactic, where there is one.
-        """
+        """A control for each field of the tactic type, with its legal values; a fresh kernel starts at its default."""
         with self.quietly():
-            names = [field.name for field in fields(self.kind)]
             try:
                 choices = self.kind.choices(self.problem, self.gpu)
             except ValueError:  # no legal tactic; `why_not` says why
-                choices = {name: () for name in names}
+                choices = {}
             fresh = self._built != self.kernel.value
             if fresh:
-                self.fields = {name: Choice(name, self.changed) for name in names}
+                self.fields = {field.name: Choice(field.name, self.redraw) for field in fields(self.kind)}
                 self.tactic_row.children = list(self.fields.values())
                 self._built = self.kernel.value
             for name, control in self.fields.items():
-                control.offer(choices[name])
+                control.offer(choices.get(name, ()))
             if fresh and self.kind.unsupported(self.problem, self.gpu) is None:
                 self.take(self.kind.default(self.problem, self.gpu))

@@ -16,18 +16,9 @@ from ..records import best as tables
 from ..report import pack, pages
 from ..tactics import KERNELS, Tactic
 from . import markup
-from .base import Figures
-from .controls import dropdown, progress_bar, toggles
-from .pictures import Picture
-from .places import export_dir, relative
+from .base import Figures, Picture, export_dir
+from .controls import Progress, dropdown, looks, toggles
 from .problem_controls import ProblemControls
-
-_PAGES = {  #: what can be on screen: one or more sheets, each with its data
-    "comparison": lambda *arguments: [pages.comparison(*arguments)],
-    "bandwidth": lambda *arguments: [pages.bandwidth(*arguments)],
-    "roofline": lambda *arguments: [pages.roofline(*arguments)],
-    "resources": pages.resources,
-}
 
 
 class ReviewExplorer(ProblemControls):
@@ -42,13 +33,13 @@ class ReviewExplorer(ProblemControls):
         self._offered: tuple = ()  # problem, mode and device that the lists are for
         self._notes: dict[Tactic, str] = {}  # why a tactic is suggested
         self.mode = toggles("launches", list(records.MODES), "chained")
-        self.lists = {name: _list(name) for name in KERNELS}
+        self.lists = {name: widgets.SelectMultiple(options=[], **looks(name, "360px")) for name in KERNELS}
         self.first = dropdown("compare with", [], None, "330px")
-        self.page = toggles("page", list(_PAGES), "comparison")
+        self.page = toggles("page", ["comparison", "bandwidth", "roofline", "resources"], "comparison")
         self.suggest_button = self.guarded_button("Suggested", "the candidates worth a look", self.take_suggested)
         self.answer, self.status, self._left_out = widgets.HTML(), widgets.HTML(), markup.left_out(data_dir)
         self.pictures = [Picture(), Picture()]
-        self.progress = progress_bar()
+        self.progress = Progress()
         self.build(device, projection)
         self.rows[0].append(self.mode)
         self.rows[2].append(self.suggest_button)
@@ -94,7 +85,8 @@ class ReviewExplorer(ProblemControls):
                 picture.hide()
             raise
         facts, key = review.provenance(), (review.candidates, review.problem, review.mode, review.device.name)
-        sheets = [sheet for sheet, _ in _PAGES[self.page.value](review, style.LIGHT)]
+        drawn = getattr(pages, self.page.value)(review, style.LIGHT)
+        sheets = [sheet for sheet, _ in ([drawn] if isinstance(drawn, tuple) else drawn)]
         for picture, sheet in zip(self.pictures, sheets, strict=False):
             picture.show((self.page.value, *key), partial(getattr, sheet, "figure"), facts)
         for picture in self.pictures[len(sheets) :]:
@@ -103,26 +95,17 @@ class ReviewExplorer(ProblemControls):
         self.answer.value = f"<b>{html.escape(review.headline())}</b> {html.escape(' '.join(review.answer()))}"
 
     def figures(self) -> Figures:
-        """Every page of the pack: file stem to (figure, plotted data, provenance)."""
         review = self.review
         return {page.name: (page.figure, page.data, review.provenance()) for page in pages.pages(review)}
 
     def export(self, folder: Path | None = None) -> list[Path]:
         """Writes the pack, by default under `export_dir`; returns the paths, the PDF first."""
         review = self.review
-        self.progress.layout.visibility = "visible"
-        try:
-            written = pack.write(review, folder or export_dir() / review.stem(), self._report)
-        finally:
-            self.progress.layout.visibility = "hidden"
-        return pack.files(written)
+        with self.progress as report:
+            return pack.files(pack.write(review, folder or export_dir() / review.stem(), report))
 
     def tell_exported(self, paths: Sequence[Path]) -> str:
-        """HTML that names the PDF."""
-        return f"wrote <code>{html.escape(relative(paths[0]))}</code> and {len(paths) - 1} files beside it"
-
-    def _report(self, fraction: float) -> None:
-        self.progress.value = fraction
+        return f"wrote <code>{html.escape(markup.relative(paths[0]))}</code> and {len(paths) - 1} files beside it"
 
     def _offer(self) -> None:
         """Lists the tactics of the problem on screen, the suggested ones chosen if it is another than before."""
@@ -135,7 +118,8 @@ class ReviewExplorer(ProblemControls):
                 for name, box in self.lists.items():
                     times = ranked(KERNELS[name], KERNELS[name].problem(self.problem), self.gpu, self.recorded)
                     offered = dict.fromkeys([*times, *([standing[name]] if name in standing else [])])
-                    box.options = [(_label(tactic, times), tactic) for tactic in offered]
+                    timed = {tactic: f"{us:.3f} us" for tactic, us in times.items()}
+                    box.options = [(f"{tactic}   {timed.get(tactic, 'not recorded')}", tactic) for tactic in offered]
                     box.value = [tactic for tactic in offered if tactic in self._notes]
                     box.disabled = not offered
             chosen, before = self.chosen, self.first.value
@@ -146,13 +130,3 @@ class ReviewExplorer(ProblemControls):
         """The newest records, cold, of (N, K, mode, device)."""
         rows = (r for r in self._all if (r.n, r.k, r.mode, r.device) == wanted and r.weights == "cold")
         return tuple(tables.newest(rows))
-
-
-def _list(name: str) -> widgets.SelectMultiple:
-    style = {"description_width": "initial"}
-    return widgets.SelectMultiple(options=[], description=name, layout=widgets.Layout(width="360px"), style=style)
-
-
-def _label(tactic: Tactic, times: dict[Tactic, float]) -> str:
-    """A tactic in the list, with its time."""
-    return f"{tactic}   {times[tactic]:.3f} us" if tactic in times else f"{tactic}   not recorded"

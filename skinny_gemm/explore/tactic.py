@@ -22,9 +22,8 @@ from ..records import best as tables
 from ..runtime import compile_kernel
 from ..tactics import Tactic
 from . import markup
-from .base import Figures
+from .base import Figures, Picture
 from .controls import button, toggles
-from .pictures import Picture
 from .problem_controls import TacticControls
 
 SHOWN = ("against M", "against each field", "sensitivity")  #: what the charts show, the last two of a legal tactic
@@ -34,15 +33,12 @@ LIVE_MS = (1, 2, 4, 8, 16, 32, 64)  #: measured live, beside the M on screen
 class TacticExplorer(TacticControls):
     """Controls for shape, kernel and tactic; legality in words; shared memory; and charts of one of three kinds.
 
-    Bandwidth against M beside the roofline, bandwidth against each field of the tactic, or what one step of each slider
-    does. Only what is shown is drawn. Times are recorded, or live, or the model's, and always say which.
-    `data_dir` holds the recorded campaigns (the repository's data/ by default), `device` is a catalogued name. Where a
-    GPU is, *Measure live* times the tactic on it; `machine(gpu, shapes)` makes the `bench.rig.Rig` for that.
+    Only what is shown is drawn. Times are recorded, or live, or the model's, and always say which. `data_dir` holds the
+    recorded campaigns (the repository's data/ by default), `device` is a catalogued name. Where a GPU is, *Measure
+    live* times the tactic on it; `machine(gpu, shapes)` makes the `bench.rig.Rig` for that.
     """
 
-    def __init__(
-        self, data_dir: Path | None = None, device: str = devices.REFERENCE, machine: Callable[..., Any] | None = None
-    ):
+    def __init__(self, data_dir: Path | None = None, device: str = devices.REFERENCE, machine: Callable | None = None):
         self.data_dir = data_dir
         self.records, self.campaigns = records.load(data_dir), records.campaigns(data_dir)
         self._left_out = markup.left_out(data_dir)
@@ -61,8 +57,7 @@ class TacticExplorer(TacticControls):
         self.live_button.layout.display = "" if devices.current() else "none"
         self.compiled: dict[tuple, Resources] = {}
         self.numbers, self.status = widgets.HTML(), widgets.HTML()
-        self.smem, self.bandwidth, self.roofline = Picture(), Picture(), Picture()
-        self.against_fields, self.sensitivity = Picture(), Picture()
+        self.smem, self.bandwidth, self.roofline, self.against_fields, self.sensitivity = (Picture() for _ in range(5))
         for picture in (self.bandwidth, self.roofline):
             picture.layout = widgets.Layout(flex="1 1 440px", min_width="0", max_width="760px")
         self.shown = toggles("charts", SHOWN, SHOWN[0])
@@ -100,14 +95,13 @@ class TacticExplorer(TacticControls):
     def compile(self) -> None:
         """Compiles the tactic, which tells its registers; ValueError in words if it cannot run."""
         tactic, problem, gpu = self.checked(), self.problem, self.gpu
-        compiled = compile_kernel(tactic, problem, gpu.arch)
-        self.compiled[_binary(tactic, problem, gpu)] = compiled.resources
+        self.compiled[_binary(tactic, problem, gpu)] = compile_kernel(tactic, problem, gpu.arch).resources
         self.draw()
 
     def measure(self) -> threading.Thread:
-        """Times the tactic on the GPU here at `LIVE_MS` and the M on screen, in the background; returns the thread.
+        """Times the tactic on the GPU here at `LIVE_MS` and the M on screen, in a thread, which it returns.
 
-        ValueError in words without a GPU, on another GPU than the one on screen, or for an illegal tactic.
+        ValueError in words without a GPU, on another than the one on screen, or for an illegal tactic.
         """
         gpu = devices.current()
         if gpu is None or gpu.name != self.gpu.name:
@@ -116,7 +110,8 @@ class TacticExplorer(TacticControls):
         ms = [m for m in sorted({*LIVE_MS, self.m.value}) if tactic.why_not(GemmProblem(m, n, k), gpu) is None]
         tasks = [Task.of(tactic.kernel, GemmProblem(m, n, k), tactic, mode) for m in ms]
         self._stop.clear()
-        self._measuring(True, len(tasks))
+        self.progress.value, self.progress.max = 0, len(tasks)
+        self._measuring(True)
         thread = threading.Thread(target=lambda: self.guard(lambda: self._sweep(gpu, tasks)), daemon=True)
         thread.start()
         return thread
@@ -173,11 +168,9 @@ class TacticExplorer(TacticControls):
         finally:
             self._measuring(False)
 
-    def _measuring(self, on: bool, points: int = 0) -> None:
+    def _measuring(self, on: bool) -> None:
         self.live_button.disabled = on
         self.cancel_button.layout.display = self.progress.layout.display = "" if on else "none"
-        if on:
-            self.progress.value, self.progress.max = 0, points
 
 
 def _machine(gpu: devices.Device, shapes: list[tuple[int, int]]) -> Any:
@@ -191,17 +184,9 @@ def _binary(tactic: Tactic, problem: GemmProblem, gpu: devices.Device) -> tuple:
     return tactic, *tactic.specialisation(problem).items(), gpu.arch
 
 
-def _row(gpu: devices.Device, point: records.Point, measurement: Measurement) -> records.Record:
+def _row(gpu: devices.Device, point: records.Point, measurement: Measurement) -> dict[str, Any]:
     """One live measurement as a record of no campaign, its times not rounded."""
-    interval = records.interval_of(measurement.samples_us)
-    return records.Record(
-        campaign="live",
-        device=gpu.name,
-        **asdict(point),
-        median_us=interval.median,
-        low_us=interval.low,
-        high_us=interval.high,
-        samples=len(measurement.samples_us),
-        relative_error=measurement.relative_error,
-        bytes=measurement.bytes,
-    )
+    samples = measurement.samples_us
+    times = {f"{name}_us": us for name, us in asdict(records.interval_of(samples)).items()}
+    checked = dict(relative_error=measurement.relative_error, bytes=measurement.bytes)
+    return dict(campaign="live", device=gpu.name, samples=len(samples)) | asdict(point) | times | checked

@@ -5,10 +5,8 @@ the fragment to `latent` or `logits`, and puts the sentinel back for the step af
 another, and none for longer than `timeout_ns`: it then leaves the fragment as it is and notes that it is missing.
 
 `status` tells of the first collect that failed: its step + 1 and its timeout in the header, and a 1 for every fragment
-that was missing. Collects follow one another, and within one every thread notes the same header and a word of its own,
-so what the host reads does not depend on who came first. Later collects add nothing until the host zeroes the status.
-
-All offsets and sentinels come from `layouts.mailbox`.
+that was missing. Every thread of a collect notes the same header and a word of its own, so what the host reads does not
+depend on who came first. Later collects add nothing until the host zeroes the status.
 """
 
 import cutlass
@@ -19,25 +17,18 @@ from ..artifact import Parameter
 from ..layouts import mailbox as mail
 from . import ptx
 
-PARAMETERS = (
-    Parameter("mailbox", "pointer", written=True, alignment=16),  # this step's buffer
-    Parameter("latent", "pointer", written=True, alignment=16),
-    Parameter("logits", "pointer", written=True, optional=True, dtype="Float32", alignment=16),
-    Parameter("status", "pointer", written=True, dtype="Int32", alignment=16),  # `mail.status_words`
-    Parameter("timeout_ns", "i64"),
-    Parameter("step", "i32"),
-)
-
-
-def build(latent: int, experts: int, pdl: bool) -> "Collect":
-    """The consumer for rows of `latent` BF16 and `experts` FP32, and for any M: the grid is `mail.collect_grid`."""
-    return Collect(latent, experts, pdl)
-
 
 class Collect:
-    """The kernel for one width of the mailbox; `pdl` compiles programmatic dependent launch in or out."""
+    """The consumer for rows of `latent` BF16 and `experts` FP32, and any M; `pdl` compiles PDL in or out."""
 
-    parameters = PARAMETERS
+    parameters = (
+        Parameter("mailbox", "pointer", written=True, alignment=16),  # this step's buffer
+        Parameter("latent", "pointer", written=True, alignment=16),
+        Parameter("logits", "pointer", written=True, optional=True, dtype="Float32", alignment=16),
+        Parameter("status", "pointer", written=True, dtype="Int32", alignment=16),  # `mail.status_words`
+        Parameter("timeout_ns", "i64"),
+        Parameter("step", "i32"),
+    )
     block, cluster, smem_bytes = (mail.COLLECT_THREADS, 1, 1), (1, 1, 1), 0
 
     def __init__(self, latent: int, experts: int, pdl: bool):
@@ -50,18 +41,10 @@ class Collect:
         self.kernel(*values).launch(grid=grid, block=self.block, use_pdl=self.pdl)
 
     @cute.kernel
-    def kernel(
-        self,
-        mailbox: cute.Pointer,
-        latent: cute.Pointer,
-        logits: cute.Pointer,
-        status: cute.Pointer,
-        timeout_ns: Int64,
-        step: Int32,
-    ):
+    def kernel(self, mailbox, latent, logits, status, timeout_ns, step):
         if cutlass.const_expr(self.pdl):
-            # Whoever still reads the outputs of the step before has finished. Dependents are not launched early: the
-            # next step's publishers count on the re-armed mailbox.
+            # Whoever still reads the last step's outputs has finished. Dependents are not launched early: the next
+            # step's publishers count on the re-armed mailbox.
             cute.arch.griddepcontrol_wait()
         thread, _, _ = cute.arch.thread_idx()
         chunk, token, _ = cute.arch.block_idx()
@@ -91,3 +74,6 @@ class Collect:
                 ptx.publish_system_b32x4(source, *[sentinel] * 4)
 
     kernel.set_name_prefix("collect", remove_cutlass_symbol=True, keep_mangled_name=False)
+
+
+build = Collect

@@ -1,8 +1,7 @@
 """Probes: kernels that do one thing as fast as the GPU can, to say how far the real ones are from their bounds.
 
 `Stream` reads memory and nothing else, `DependencyFloor` is a link of a PDL chain without weights, `Producer` stands
-for what makes x, `MmaRate` keeps the tensor cores busy from registers. They are compiled with PDL; launched without its
-attribute, the PDL instructions do nothing.
+for what makes x, `MmaRate` keeps the tensor cores busy from registers.
 """
 
 from dataclasses import dataclass
@@ -34,7 +33,21 @@ class Ring:
         return cls(*map(int, text.split("x")))
 
 
-class Stream:
+class Probe:
+    """What the probes share. All are compiled with PDL, whose instructions do nothing without the launch attribute."""
+
+    kernel: Any  #: what a subclass defines, beside `kernel_name` and `parameters`
+    ctas = 1  #: only traced: a launch takes its own grid
+    block = (256, 1, 1)
+    smem_bytes = 0
+
+    @cute.jit
+    def __call__(self, *values):
+        grid = [self.ctas, 1, 1]
+        self.kernel(*values).launch(grid=grid, block=self.block, smem=self.smem_bytes, use_pdl=True)
+
+
+class Stream(Probe):
     """Bulk copies of `chunks` consecutive chunks of `source` into a ring, interleaved over the CTAs; nothing is used.
 
     The ring is filled before the PDL wait, as a weight loader would; the rest follows it. With `repeat` every CTA goes
@@ -45,14 +58,9 @@ class Stream:
     parameters = (Parameter("source", "pointer"), Parameter("chunks", "i32"), Parameter("rounds", "i32"))
 
     def __init__(self, ring: Ring, repeat: bool = False):
-        self.ring, self.repeat = ring, repeat
+        self.ring, self.repeat, self.ctas = ring, repeat, ring.ctas
         self.block = (WARP, 1, 1)
         self.smem_bytes = ring.stages * (ring.chunk_bytes + 8)  # ring, then one mbarrier a stage
-
-    @cute.jit
-    def __call__(self, source: cute.Pointer, chunks: Int32, rounds: Int32):
-        grid = [self.ring.ctas, 1, 1]
-        self.kernel(source, chunks, rounds).launch(grid=grid, block=self.block, smem=self.smem_bytes, use_pdl=True)
 
     @cute.kernel
     def kernel(self, source: cute.Pointer, chunks: Int32, rounds: Int32):
@@ -67,13 +75,10 @@ class Stream:
                 cute.arch.mbarrier_init(full + stage, 1)
             cute.arch.mbarrier_init_fence()
             cta_chunks = (chunks - cta + (ring.ctas - 1)) // ring.ctas
-            total = cta_chunks
-            if cutlass.const_expr(self.repeat):
-                total = cta_chunks * rounds
+            total = cta_chunks * rounds if cutlass.const_expr(self.repeat) else cta_chunks
             policy = None if self.repeat else ptx.evict_first_policy()
-            load = partial(
-                self.load, source=source, smem=smem, full=full, cta=cta, cta_chunks=cta_chunks, policy=policy
-            )
+            places = {"source": source, "smem": smem, "full": full, "cta": cta}
+            load = partial(self.load, **places, cta_chunks=cta_chunks, policy=policy)
             for i in cutlass.range_constexpr(ring.stages):
                 if i < total:
                     load(i)
@@ -91,10 +96,7 @@ class Stream:
         """Issues this CTA's copy number `i`."""
         ring = self.ring
         barrier = full + i % ring.stages
-        if cutlass.const_expr(self.repeat):
-            chunk = i % cta_chunks * ring.ctas + cta
-        else:
-            chunk = i * ring.ctas + cta
+        chunk = (i % cta_chunks if cutlass.const_expr(self.repeat) else i) * ring.ctas + cta
         cute.arch.mbarrier_arrive_and_expect_tx(barrier, ring.chunk_bytes)
         ptx.bulk_copy(
             smem.toint() + i % ring.stages * ring.chunk_bytes,
@@ -106,8 +108,12 @@ class Stream:
 
 
 @cute.jit
-def _warp_sums(total, thread, partials):
-    """Leaves each warp's sum of `total` at `partials`, a 32-bit word of shared memory each, for all threads to see."""
+def _warp_sums(address, words, thread, partials):
+    """Sums 16-byte `words` from `address` on; leaves each warp's 32-bit sum at `partials` for all threads to see."""
+    total = Int32(0)
+    for word in cutlass.range(thread, words, Probe.block[0]):
+        a, b, c, d = ptx.load_global_b32x4(address + Int64(word) * 16)
+        total = total + (a + b + c + d)
     for step in cutlass.range_constexpr(5):
         total = total + cute.arch.shuffle_sync_bfly(total, 16 >> step)
     if thread % WARP == 0:
@@ -115,29 +121,12 @@ def _warp_sums(total, thread, partials):
     cute.arch.sync_threads()
 
 
-def _total(partials, threads: int):
+def _total(partials):
     """The sum of what `_warp_sums` left."""
-    result = Int32(0)
-    for warp in range(threads // WARP):
-        result = result + ptx.load_shared_b32(partials + warp * 4)
-    return result
+    return sum((ptx.load_shared_b32(partials + 4 * warp) for warp in range(Probe.block[0] // WARP)), Int32(0))
 
 
-class Reduction:
-    """What the probes share that reduce in CTAs of 256 threads; one binary serves every grid."""
-
-    THREADS = 256
-
-    block = (THREADS, 1, 1)
-    smem_bytes = 4 * THREADS // WARP  # one partial sum a warp
-    kernel: Any  #: what a subclass defines
-
-    @cute.jit
-    def __call__(self, *values):
-        self.kernel(*values).launch(grid=[1, 1, 1], block=self.block, smem=self.smem_bytes, use_pdl=True)
-
-
-class DependencyFloor(Reduction):
+class DependencyFloor(Probe):
     """A link of a dependent chain: wait for the previous kernel, read all of x in every CTA, reduce, write one word.
 
     `words` counts the 16-byte words of x; `out` holds one 32-bit word a CTA.
@@ -145,6 +134,7 @@ class DependencyFloor(Reduction):
 
     kernel_name = "dependency-floor"
     parameters = (Parameter("x", "pointer"), Parameter("out", "pointer", written=True), Parameter("words", "i32"))
+    smem_bytes = 4 * Probe.block[0] // WARP  # one partial sum a warp
 
     @cute.kernel
     def kernel(self, x: cute.Pointer, out: cute.Pointer, words: Int32):
@@ -153,16 +143,12 @@ class DependencyFloor(Reduction):
         partials = cute.arch.get_dyn_smem(Int32, alignment=16).toint()
         cute.arch.griddepcontrol_launch_dependents()
         cute.arch.griddepcontrol_wait()
-        total = Int32(0)
-        for word in cutlass.range(thread, words, self.THREADS):
-            a, b, c, d = ptx.load_global_b32x4(x.toint() + Int64(word) * 16)
-            total = total + (a + b + c + d)
-        _warp_sums(total, thread, partials)
+        _warp_sums(x.toint(), words, thread, partials)
         if thread == 0:
-            ptx.store_global_b32(out.toint() + Int64(cta) * 4, _total(partials, self.THREADS))
+            ptx.store_global_b32(out.toint() + Int64(cta) * 4, _total(partials))
 
 
-class Producer(Reduction):
+class Producer(Probe):
     """What runs before a GEMM in decode, shaped like an RMSNorm: a CTA a token reads its row, reduces and writes it.
 
     x is a copy of `source`, so that its product is known; `sums` takes one 32-bit word a token, `words` counts the
@@ -176,6 +162,7 @@ class Producer(Reduction):
         Parameter("sums", "pointer", written=True),
         Parameter("words", "i32"),
     )
+    smem_bytes = DependencyFloor.smem_bytes
 
     @cute.kernel
     def kernel(self, source: cute.Pointer, x: cute.Pointer, sums: cute.Pointer, words: Int32):
@@ -185,19 +172,15 @@ class Producer(Reduction):
         partials = cute.arch.get_dyn_smem(Int32, alignment=16).toint()
         row = Int64(token) * words * 16
         cute.arch.griddepcontrol_wait()
-        total = Int32(0)
-        for word in cutlass.range(thread, words, self.THREADS):
-            a, b, c, d = ptx.load_global_b32x4(source.toint() + row + Int64(word) * 16)
-            total = total + (a + b + c + d)
-        _warp_sums(total, thread, partials)
-        for word in cutlass.range(thread, words, self.THREADS):  # a norm scales what it kept; this reads it from L1
+        _warp_sums(source.toint() + row, words, thread, partials)
+        for word in cutlass.range(thread, words, self.block[0]):  # a norm scales what it kept; this reads it from L1
             values = ptx.load_global_b32x4(source.toint() + row + Int64(word) * 16)
             ptx.store_global_b32x4(x.toint() + row + Int64(word) * 16, *values)
         if thread == 0:
-            ptx.store_global_b32(sums.toint() + Int64(token) * 4, _total(partials, self.THREADS))
+            ptx.store_global_b32(sums.toint() + Int64(token) * 4, _total(partials))
 
 
-class MmaRate:
+class MmaRate(Probe):
     """`repeats` rounds of independent m16n8k16 BF16 chains in every warp, operands from registers.
 
     `source` holds at least `SOURCE_BYTES` of BF16, `out` one FP32 word a thread: each thread's sum, so that nothing is
@@ -213,17 +196,11 @@ class MmaRate:
     CTAS, THREADS, CHAINS = 264, 256, 8  #: two CTAs per H200 SM; 8 chains hide the latency of mma.sync
     OPERAND_BYTES = 16 + 8 * CHAINS  #: of a thread: one A fragment, one B fragment a chain
     SOURCE_BYTES = THREADS * OPERAND_BYTES
-
-    block = (THREADS, 1, 1)
-    smem_bytes = 0
+    ctas, block = CTAS, (THREADS, 1, 1)
 
     @classmethod
     def flops(cls, repeats: int) -> int:
         return cls.CTAS * cls.THREADS // WARP * cls.CHAINS * repeats * (2 * 16 * 8 * 16)
-
-    @cute.jit
-    def __call__(self, source: cute.Pointer, out: cute.Pointer, repeats: Int32):
-        self.kernel(source, out, repeats).launch(grid=[self.CTAS, 1, 1], block=self.block, use_pdl=True)
 
     @cute.kernel
     def kernel(self, source: cute.Pointer, out: cute.Pointer, repeats: Int32):

@@ -30,7 +30,24 @@ def _store(instruction, address, *words):
     _ptx(f"{instruction} [{{$r0}}], {registers};", read_only_args=[address, *words])
 
 
-# --- copies from global to shared memory
+load_shared_b32 = partial(_load, "ld.shared.b32", Int32, 1)
+load_shared_b32x4 = partial(_load, "ld.shared.v4.b32", Int32, 4)
+load_shared_f32 = partial(_load, "ld.shared.f32", Float32, 1)
+load_shared_f32x4 = partial(_load, "ld.shared.v4.f32", Float32, 4)
+store_shared_b32 = partial(_store, "st.shared.b32")
+store_shared_f32x2 = partial(_store, "st.shared.v2.f32")
+store_shared_f32x4 = partial(_store, "st.shared.v4.f32")
+# of another CTA of the cluster, at an address from `cluster_address`
+load_cluster_f32x4 = partial(_load, "ld.shared::cluster.v4.f32", Float32, 4)
+load_global_b32x2 = partial(_load, "ld.global.v2.b32", Int32, 2)
+load_global_b32x4 = partial(_load, "ld.global.v4.b32", Int32, 4)
+store_global_b32 = partial(_store, "st.global.b32")
+store_global_b32x2 = partial(_store, "st.global.v2.b32")
+store_global_b32x4 = partial(_store, "st.global.v4.b32")
+# between kernels that run at the same time: what a kernel of the same or of any GPU polls for
+poll_b32x4 = partial(_load, "ld.relaxed.sys.global.v4.b32", Int32, 4)
+publish_gpu_b32x4 = partial(_store, "st.relaxed.gpu.global.v4.b32")
+publish_system_b32x4 = partial(_store, "st.relaxed.sys.global.v4.b32")
 
 
 def cp_async(smem, gmem, predicate=None):
@@ -40,10 +57,7 @@ def cp_async(smem, gmem, predicate=None):
 
 def cp_async_evict_first(smem, gmem, policy):
     """`cp_async` with an L2 cache policy (from `evict_first_policy`)."""
-    _ptx(
-        "cp.async.cg.shared.global.L2::cache_hint [{$r0}], [{$r1}], 16, {$r2};",
-        read_only_args=[smem, gmem, policy],
-    )
+    _ptx("cp.async.cg.shared.global.L2::cache_hint [{$r0}], [{$r1}], 16, {$r2};", read_only_args=[smem, gmem, policy])
 
 
 def bulk_copy(smem, gmem, size, mbarrier, policy=None):
@@ -70,9 +84,6 @@ def vector_register(value, lane):
     return cute.arch.shuffle_sync(value + lane, lane) - lane
 
 
-# --- matrices
-
-
 def ldmatrix_x4(smem):
     """Four 8x8 BF16 matrices from shared memory, one 16-byte row address per lane; four 32-bit registers."""
     return _load("ldmatrix.sync.aligned.m8n8.x4.shared.b16", Int32, 4, smem)
@@ -93,21 +104,6 @@ def mma_bf16(acc, a, b):
     return [Float32(llvm.extractvalue(f32, result, [i])) for i in range(4)]
 
 
-# --- shared memory
-
-load_shared_b32 = partial(_load, "ld.shared.b32", Int32, 1)
-load_shared_b32x4 = partial(_load, "ld.shared.v4.b32", Int32, 4)
-load_shared_f32 = partial(_load, "ld.shared.f32", Float32, 1)
-load_shared_f32x4 = partial(_load, "ld.shared.v4.f32", Float32, 4)
-store_shared_b32 = partial(_store, "st.shared.b32")
-store_shared_f32x2 = partial(_store, "st.shared.v2.f32")
-store_shared_f32x4 = partial(_store, "st.shared.v4.f32")
-
-# --- shared memory of other CTAs of the cluster, at an address from `cluster_address`
-
-load_cluster_f32x4 = partial(_load, "ld.shared::cluster.v4.f32", Float32, 4)
-
-
 def cluster_address(smem, cta):
     """Where the shared-memory address `smem` of this CTA lies in CTA `cta` of its cluster."""
     return _ptx("mapa.shared::cluster.u32 {$w0}, {$r0}, {$r1};", write_only_types=[Int32], read_only_args=[smem, cta])
@@ -123,21 +119,8 @@ def store_cluster_async_f32x4(address, words, mbarrier):
 
 def mbarrier_wait_cluster(mbarrier, parity):
     """Waits for a phase of `mbarrier` that other CTAs of the cluster complete: acquires at cluster scope."""
-    _ptx(
-        "{.reg .pred done; again: "
-        "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [{$r0}], {$r1}; "
-        "@!done bra again;}",
-        read_only_args=[mbarrier, parity],
-    )
-
-
-# --- global memory
-
-load_global_b32x2 = partial(_load, "ld.global.v2.b32", Int32, 2)
-load_global_b32x4 = partial(_load, "ld.global.v4.b32", Int32, 4)
-store_global_b32 = partial(_store, "st.global.b32")
-store_global_b32x2 = partial(_store, "st.global.v2.b32")
-store_global_b32x4 = partial(_store, "st.global.v4.b32")
+    attempt = "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [{$r0}], {$r1};"
+    _ptx(f"{{.reg .pred done; again: {attempt} @!done bra again;}}", read_only_args=[mbarrier, parity])
 
 
 def load_weights_b32x4(gmem, policy):
@@ -146,13 +129,6 @@ def load_weights_b32x4(gmem, policy):
     Not `.nc`: the assembler moves such loads behind `griddepcontrol.wait`, which undoes the preload.
     """
     return _load("ld.global.L1::no_allocate.L2::cache_hint.v4.b32", Int32, 4, gmem, policy)
-
-
-# --- between kernels that run at the same time: 16 bytes that a kernel of the same or of any GPU polls for
-
-poll_b32x4 = partial(_load, "ld.relaxed.sys.global.v4.b32", Int32, 4)
-publish_gpu_b32x4 = partial(_store, "st.relaxed.gpu.global.v4.b32")
-publish_system_b32x4 = partial(_store, "st.relaxed.sys.global.v4.b32")
 
 
 def publish_multicast_b32x4(gmem, *words):
@@ -165,9 +141,6 @@ def nanoseconds():
     # Not `_ptx`, which takes the percent sign for an operand.
     clock = llvm.inline_asm(Int64.mlir_type, [], "mov.u64 $0, %globaltimer;", "=l", has_side_effects=True)
     return Int64(clock)
-
-
-# --- values
 
 
 def pack_bf16x2(low, high):
@@ -191,8 +164,5 @@ def _bits_to_f32(bits):
 
 def without(word, sentinel):
     """`word` (32 bits), or 0 where it has exactly the bits of `sentinel`."""
-    return _ptx(
-        "{.reg .pred same; setp.eq.b32 same, {$r0}, {$r1}; selp.b32 {$w0}, 0, {$r0}, same;}",
-        write_only_types=[Int32],
-        read_only_args=[word, sentinel],
-    )
+    text = "{.reg .pred same; setp.eq.b32 same, {$r0}, {$r1}; selp.b32 {$w0}, 0, {$r0}, same;}"
+    return _ptx(text, write_only_types=[Int32], read_only_args=[word, sentinel])

@@ -7,6 +7,7 @@ tile. Their partial sums meet in shared memory and are added in warp order, so r
 Warp roles: 0-3 compute, 4-5 load weights, 6 (and 7) load activations. All offsets come from `layouts.warp_splitk`.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,22 +23,10 @@ from ..problem import GemmProblem
 from ..tactics.warp_splitk import WarpSplitKTactic
 from . import ptx
 
-PARAMETERS = (
-    Parameter("weight", "pointer"),
-    Parameter("x", "pointer"),
-    Parameter("out", "pointer", written=True),
-    Parameter("bias", "pointer", optional=True, alignment=8),
-    Parameter("m", "i32"),
-)
 COMPUTE_THREADS = layout.COMPUTE_WARPS * WARP
 WEIGHT_THREADS = layout.WEIGHT_LOADER_WARPS * WARP
 FIRST_ACTIVATION_WARP = layout.COMPUTE_WARPS + layout.WEIGHT_LOADER_WARPS
 REDUCE_BARRIER = 1  #: named barrier of the four compute warps; 0 is the CTA's
-
-
-def build(problem: GemmProblem, tactic: WarpSplitKTactic, pdl: bool) -> "WarpSplitK":
-    """The kernel to compile for the weights of `problem`; it takes any M."""
-    return WarpSplitK(problem, tactic, pdl)
 
 
 @dataclass(frozen=True)
@@ -56,33 +45,33 @@ class Place:
 
 
 class WarpSplitK:
-    """The kernel for one (N, K, tactic); `pdl` compiles programmatic dependent launch in or out."""
+    """The kernel for one (N, K, tactic) and any M; `pdl` compiles programmatic dependent launch in or out."""
 
-    parameters = PARAMETERS
+    parameters = (
+        Parameter("weight", "pointer"),
+        Parameter("x", "pointer"),
+        Parameter("out", "pointer", written=True),
+        Parameter("bias", "pointer", optional=True, alignment=8),
+        Parameter("m", "i32"),
+    )
 
     def __init__(self, problem: GemmProblem, tactic: WarpSplitKTactic, pdl: bool):
         self.problem, self.tactic, self.pdl = problem, tactic, pdl
         self.block, self.cluster, self.smem_bytes = (tactic.threads, 1, 1), (1, 1, 1), tactic.smem_bytes
-        self.n, self.k = problem.n, problem.k
-        self.tiles = problem.k // tactic.k_tile
+        self.n, self.k, self.tiles = problem.n, problem.k, problem.k // tactic.k_tile
         self.ring = self.tiles > tactic.stages  # the ring is reused: loaders must wait for empty stages
-        self.steps_a = tactic.output_tile // layout.MMA_M
-        self.steps_b = tactic.token_tile // layout.MMA_N
+        self.steps_a, self.steps_b = tactic.output_tile // layout.MMA_M, tactic.token_tile // layout.MMA_N
         self.activation_threads = tactic.b_loader_warps * WARP
         self.reduce_rounds = -(-layout.reduce_units(tactic.output_tile, tactic.token_tile) // COMPUTE_THREADS)
         self.smem = layout.smem_regions(tactic.output_tile, tactic.token_tile, tactic.k_tile, tactic.stages)
 
     @cute.jit
-    def __call__(self, weight: cute.Pointer, x: cute.Pointer, out: cute.Pointer, bias: cute.Pointer, m: Int32):
-        self.kernel(weight, x, out, bias, m).launch(
-            grid=self.tactic.grid(self.problem),  # only traced: a launch takes that of its own M
-            block=self.block,
-            smem=self.smem_bytes,
-            use_pdl=self.pdl,
-        )
+    def __call__(self, *values):
+        grid = self.tactic.grid(self.problem)  # only traced: a launch takes that of its own M
+        self.kernel(*values).launch(grid=grid, block=self.block, smem=self.smem_bytes, use_pdl=self.pdl)
 
     @cute.kernel
-    def kernel(self, weight: cute.Pointer, x: cute.Pointer, out: cute.Pointer, bias: cute.Pointer, m: Int32):
+    def kernel(self, weight, x, out, bias, m):
         t = self.tactic
         thread, _, _ = cute.arch.thread_idx()
         tile_n, tile_m, _ = cute.arch.block_idx()
@@ -137,13 +126,15 @@ class WarpSplitK:
             cute.arch.griddepcontrol_launch_dependents()
             # Per thread: only a thread that has waited may read what the previous kernel wrote.
             cute.arch.griddepcontrol_wait()
-        rows, loader = self.tactic.token_tile, at.thread & (self.activation_threads - 1)
-        ring = self.ring_chunks(at.sB.toint(), rows, loader, self.activation_threads)
-        source = self.source_chunk(x, at.first_token, loader, self.activation_threads)
-        valid = [at.first_token + row < m for row in self.chunk_rows(rows, loader, self.activation_threads)]
+        rows, threads = self.tactic.token_tile, self.activation_threads
+        loader = at.thread & (threads - 1)
+        ring = self.ring_chunks(at.sB.toint(), rows, loader, threads)
+        source = self.source_chunk(x, at.first_token, loader, threads)
+        valid = [at.first_token + row < m for row in self.chunk_rows(rows, loader, threads)]  # past M nothing is read
         for tile in range(self.tiles):
             self.wait_empty(at, tile)
-            self.load_activations(tile, source, ring, valid)
+            for (target, origin), row_valid in zip(self.copies(tile, source, ring, rows, threads), valid, strict=True):
+                ptx.cp_async(target, origin, row_valid)
             cute.arch.cp_async_mbarrier_arrive_noinc(at.full + tile % self.tactic.stages)
 
     def wait_empty(self, at: Place, tile: int) -> None:
@@ -153,23 +144,16 @@ class WarpSplitK:
             cute.arch.mbarrier_wait(at.empty + tile % stages, (tile // stages - 1) & 1)
 
     def load_weights(self, tile: int, source, ring, policy) -> None:
-        """Issues a weight loader's 16-byte copies of K tile `tile`, from `source` to the chunks of `ring`."""
-        stage = self.stage_bytes(tile, self.tactic.output_tile)
-        for i, chunk in enumerate(ring):
-            ptx.cp_async_evict_first(chunk + stage, source + self.source_step(tile, i, WEIGHT_THREADS), policy)
-
-    def load_activations(self, tile: int, source, ring, valid) -> None:
-        """Issues an activation loader's 16-byte copies of K tile `tile`; rows at or past M are not read."""
-        stage = self.stage_bytes(tile, self.tactic.token_tile)
-        for i, chunk in enumerate(ring):
-            ptx.cp_async(chunk + stage, source + self.source_step(tile, i, self.activation_threads), valid[i])
+        """Issues a weight loader's copies of K tile `tile`."""
+        for target, origin in self.copies(tile, source, ring, self.tactic.output_tile, WEIGHT_THREADS):
+            ptx.cp_async_evict_first(target, origin, policy)
 
     def stage_bytes(self, tile: int, rows: int) -> int:
         """Bytes from the first stage of a ring of `[rows, k_tile]` tiles to the one that holds K tile `tile`."""
         return tile % self.tactic.stages * rows * self.tactic.k_tile * ELEMENT_BYTES
 
     def chunk_rows(self, rows: int, thread, threads: int) -> list:
-        """The row of each chunk that loader `thread` of `threads` copies of a `[rows, k_tile]` tile."""
+        """The row of each 16-byte chunk that loader `thread` of `threads` copies of a `[rows, k_tile]` tile."""
         k_tile = self.tactic.k_tile
         count = layout.loader_chunks(rows, threads, k_tile)
         return [layout.loader_chunk(thread, i, threads, k_tile)[0] for i in range(count)]
@@ -178,18 +162,20 @@ class WarpSplitK:
         """Where those chunks go in the first stage of the ring at `base`: shared-memory addresses."""
         k_tile = self.tactic.k_tile
         _, col = layout.loader_chunk(thread, 0, threads, k_tile)
-        steps = self.chunk_rows(rows, thread, threads)
-        return [base + tile_offset(row, col, k_tile) * ELEMENT_BYTES for row in steps]
+        chunk_rows = self.chunk_rows(rows, thread, threads)
+        return [base + tile_offset(row, col, k_tile) * ELEMENT_BYTES for row in chunk_rows]
 
     def source_chunk(self, matrix, first_row, thread, threads: int):
         """Global address of the first of those chunks in K tile 0, for rows of `matrix` from `first_row` on."""
         row, col = layout.loader_chunk(thread, 0, threads, self.tactic.k_tile)
         return matrix.toint() + (Int64(first_row + row) * self.k + col) * ELEMENT_BYTES
 
-    def source_step(self, tile: int, index: int, threads: int) -> int:
-        """Bytes from there to the `index`-th chunk of K tile `tile`: a constant."""
-        row, _ = layout.loader_chunk(0, index, threads, self.tactic.k_tile)
-        return (row * self.k + tile * self.tactic.k_tile) * ELEMENT_BYTES
+    def copies(self, tile: int, source, ring, rows: int, threads: int) -> Iterator[tuple]:
+        """(to, from) of each chunk of K tile `tile`; both are constants from the chunks of `ring` and from `source`."""
+        for i, chunk in enumerate(ring):
+            row, _ = layout.loader_chunk(0, i, threads, self.tactic.k_tile)
+            step = (row * self.k + tile * self.tactic.k_tile) * ELEMENT_BYTES
+            yield chunk + self.stage_bytes(tile, rows), source + step
 
     @cute.jit
     def compute(self, out, bias, m, at):
@@ -260,8 +246,8 @@ class WarpSplitK:
                     sums.append(total + bias_values[f])
                 row, column = at.first_token + token, at.first_feature + feature
                 if row < m:
-                    ptx.store_global_b32x2(
-                        out.toint() + (Int64(row) * self.n + Int64(column)) * ELEMENT_BYTES,
-                        ptx.pack_bf16x2(sums[0], sums[1]),
-                        ptx.pack_bf16x2(sums[2], sums[3]),
-                    )
+                    target = out.toint() + (Int64(row) * self.n + Int64(column)) * ELEMENT_BYTES
+                    ptx.store_global_b32x2(target, ptx.pack_bf16x2(*sums[:2]), ptx.pack_bf16x2(*sums[2:]))
+
+
+build = WarpSplitK

@@ -8,11 +8,10 @@ reproducible.
 Single pass (tg = 0): every warp multiplies all tokens, leaves its sums in shared memory, and after a cluster barrier
 the owner of a block gathers the parts of all CTAs through DSMEM. Token groups (tg > 0): x comes by bulk copies, the
 parts of a group are pushed to their owners while the next group is multiplied, and each owner settles one group behind.
-
-All offsets come from `layouts.ws_gemm` and `layouts.mailbox`.
 """
 
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import cutlass
@@ -29,19 +28,12 @@ from ..problem import FrontProblem
 from ..tactics.ws_gemm import WsGemmTactic
 from . import ptx
 
-TRANSPORTS = ("local", "peers", "multicast")
+TRANSPORTS: Any = {  #: how a store reaches the mailboxes
+    "local": ptx.publish_gpu_b32x4,
+    "peers": ptx.publish_system_b32x4,
+    "multicast": ptx.publish_multicast_b32x4,
+}
 X_WINDOW = 8  #: 16-byte loads of x a lane keeps in flight; 16 were no faster on H200, 2 up to 3 % slower
-
-
-def build(problem: FrontProblem, tactic: WsGemmTactic, pdl: bool, transport: str = "local", peers: int = 1) -> "WsGemm":
-    """The kernel to compile for one rank of `problem`.
-
-    `transport`: "local" publishes to one mailbox of this GPU, "peers" to each of `peers` mailboxes, "multicast" to all
-    mailboxes behind one multicast address. ValueError for another transport, or a number of peers that is none.
-    """
-    check_choice("transport", transport, TRANSPORTS)
-    check_integer("peers", peers, 1)
-    return WsGemm(problem, tactic, pdl, transport, peers)
 
 
 @dataclass(frozen=True)
@@ -61,22 +53,26 @@ class Place:
 
 
 class WsGemm:
-    """The kernel for one (problem, tactic, transport); `pdl` compiles programmatic dependent launch in or out."""
+    """The kernel for one rank of `problem`; `pdl` compiles programmatic dependent launch in or out.
 
-    def __init__(self, problem: FrontProblem, tactic: WsGemmTactic, pdl: bool, transport: str, peers: int):
-        p, t = problem, tactic
-        self.problem, self.tactic, self.pdl, self.transport = p, t, pdl, transport
+    `transport`: "local" publishes to one mailbox of this GPU, "peers" to each of `peers` mailboxes, "multicast" to all
+    mailboxes behind one multicast address. ValueError for another transport, or a number of peers that is none.
+    """
+
+    def __init__(
+        self, problem: FrontProblem, tactic: WsGemmTactic, pdl: bool, transport: str = "local", peers: int = 1
+    ) -> None:
+        check_choice("transport", transport, TRANSPORTS)
+        check_integer("peers", peers, 1)
+        p, t = self.problem, self.tactic = problem, tactic
+        self.pdl, self.transport = pdl, transport
         self.block, self.cluster, self.smem_bytes = (t.threads, 1, 1), (t.ks, 1, 1), t.smem_bytes(p)
         self.smem = {name: offset for name, offset, _ in t.smem_regions(p)}
-        self.warps = t.rt * t.kq
-        self.kb = t.blocks(p)
-        self.chains = t.chains(p)
-        self.tiles = layout.token_tiles(p.m)
+        self.warps, self.kb, self.chains, self.k_slice = t.rt * t.kq, t.blocks(p), t.chains(p), p.k // t.ks
+        self.tiles, self.groups = layout.token_tiles(p.m), layout.groups(p.m, t.tg)
         self.group_tiles = layout.tiles_per_group(p.m, t.tg)
-        self.groups = layout.groups(p.m, t.tg)
         self.blocks = self.tiles * t.rt
         self.slots = layout.slots(self.blocks, t.ks)
-        self.k_slice = p.k // t.ks
         names = [f"mailbox{i}" for i in range(peers)] if transport == "peers" else ["mailbox"]
         self.parameters = (
             Parameter("weight", "pointer"),
@@ -87,12 +83,9 @@ class WsGemm:
 
     @cute.jit
     def __call__(self, weight: cute.Pointer, x: cute.Pointer, rank: Int32, *mailboxes):
+        grid, smem = self.tactic.grid(self.problem), self.smem_bytes
         self.kernel(weight, x, rank, mailboxes).launch(
-            grid=self.tactic.grid(self.problem),
-            block=self.block,
-            cluster=self.cluster,
-            smem=self.smem_bytes,
-            use_pdl=self.pdl,
+            grid=grid, block=self.block, cluster=self.cluster, smem=smem, use_pdl=self.pdl
         )
 
     @cute.kernel
@@ -114,13 +107,13 @@ class WsGemm:
         if cutlass.const_expr(t.tg > 0):
             if thread == 0:
                 for group in cutlass.range_constexpr(self.groups):
-                    cute.arch.mbarrier_init(self.group_barrier(at, group), 1)
+                    cute.arch.mbarrier_init(self.barrier(at, "group barriers", group), 1)
                 for slot in cutlass.range_constexpr(self.slots):
-                    cute.arch.mbarrier_init(self.owner_barrier(at, slot), 1)
+                    cute.arch.mbarrier_init(self.barrier(at, "owner barriers", slot), 1)
                 cute.arch.mbarrier_init_fence()
                 for slot in cutlass.range_constexpr(self.slots):
                     expected = t.ks * t.kq * layout.FRAGMENT_BYTES
-                    cute.arch.mbarrier_arrive_and_expect_tx(self.owner_barrier(at, slot), expected)
+                    cute.arch.mbarrier_arrive_and_expect_tx(self.barrier(at, "owner barriers", slot), expected)
             cute.arch.sync_threads()
             cute.arch.cluster_arrive_relaxed()
 
@@ -136,19 +129,12 @@ class WsGemm:
 
     # Methods without a decorator run while the kernel is traced: plain Python, unrolled over constants.
 
-    def group_barrier(self, at: Place, group: int):
-        """Where x of token `group` is waited for."""
-        return at.barriers + (self.smem["group barriers"] // 8 + group)
-
-    def owner_barrier(self, at: Place, slot: int):
-        """Where the owner of the block in `slot` waits for its parts."""
-        return at.barriers + (self.smem["owner barriers"] // 8 + slot)
+    def barrier(self, at: Place, region: str, index: int):
+        """Pointer to the barrier `index` of "group barriers" (for x) or "owner barriers" (for a block's parts)."""
+        return at.barriers + (self.smem[region] // 8 + index)
 
     def load_weights(self, weight, at: Place) -> tuple[list, list]:
-        """Sends for a warp's weights, a pair (rows g and g + 8) for each K block: the staged blocks first.
-
-        Returns the shared-memory addresses of the staged ones and the registers of those held, four a lane.
-        """
+        """Sends for a warp's weights, a pair (rows g and g + 8) a K block: (addresses staged at, registers held)."""
         p, t, lane = self.problem, self.tactic, at.lane
         part = at.cta * t.kq + at.part
         row = layout.output_row(at.cluster, at.row_tile, layout.load_row(lane), t.rt)
@@ -163,8 +149,7 @@ class WsGemm:
         ]
         for block, stage in enumerate(staged):
             for half in (0, 1):
-                address = source + (halves[half] + 2 * layout.K_BLOCK * block)
-                ptx.cp_async_evict_first(stage[half], address, policy)
+                ptx.cp_async_evict_first(stage[half], source + (halves[half] + 2 * layout.K_BLOCK * block), policy)
         if t.staged:
             cute.arch.cp_async_commit_group()
         held = [
@@ -174,21 +159,16 @@ class WsGemm:
         return staged, held
 
     def multiply(self, staged: list, held: list, tiles: int, load_x) -> list:
-        """The warp's sums of `tiles` 8-token tiles: four words each; `load_x(tile, block)` gives four words of x.
-
-        Loads of x run ahead of the MMAs by a window, so that their latency is paid once.
-        """
+        """The warp's sums of `tiles` 8-token tiles: four words each; `load_x(tile, block)` gives four words of x."""
         t = self.tactic
         steps = [(block, tile) for block in range(self.kb) for tile in range(tiles)]
         acc = [[[Float32(0.0)] * 4 for _ in range(self.chains)] for _ in range(tiles)]
-        words = [load_x(tile, block) for block, tile in steps[:X_WINDOW]]
+        words = [load_x(tile, block) for block, tile in steps[:X_WINDOW]]  # ahead of the MMAs: one latency for all
         weights: Any = None
         for i, (block, tile) in enumerate(steps):
             if tile == 0:
-                if block < t.staged:
-                    weights = [ptx.load_shared_b32x4(address) for address in staged[block]]
-                else:
-                    weights = held[block - t.staged]
+                in_smem = block < t.staged
+                weights = [*map(ptx.load_shared_b32x4, staged[block])] if in_smem else held[block - t.staged]
             for mma in (0, 1):
                 chain = (2 * block + mma) % self.chains
                 a, b = layout.a_words(mma, *weights), layout.b_words(mma, words[i])
@@ -212,12 +192,8 @@ class WsGemm:
             rows.append(x.toint() + (Int64(token) * p.k + column) * 2)
         if cutlass.const_expr(t.staged > 0):
             cute.arch.cp_async_wait_group(0)  # a lane reads back only what it copied itself: no barrier
-        sums = self.multiply(
-            staged,
-            held,
-            self.tiles,
-            lambda tile, block: ptx.load_global_b32x4(rows[tile] + 2 * layout.K_BLOCK * block),
-        )
+        load_x = lambda tile, block: ptx.load_global_b32x4(rows[tile] + 2 * layout.K_BLOCK * block)  # noqa: E731
+        sums = self.multiply(staged, held, self.tiles, load_x)
         parts = at.smem + self.smem["parts"]
         for tile in cutlass.range_constexpr(self.tiles):
             slot = layout.block_index(tile, at.row_tile, t.rt)
@@ -226,18 +202,15 @@ class WsGemm:
             # Release and acquire over all threads of the cluster: every CTA's sums are there, and it still runs.
             cute.arch.cluster_arrive()
             cute.arch.cluster_wait()
+            peers, load = [ptx.cluster_address(parts, Int32(peer)) for peer in range(t.ks)], ptx.load_cluster_f32x4
         else:
             cute.arch.sync_threads()
-        peers = [parts]
-        if cutlass.const_expr(t.ks > 1):
-            peers = [ptx.cluster_address(parts, Int32(peer)) for peer in range(t.ks)]
+            peers, load = [parts], ptx.load_shared_f32x4
         for slot in cutlass.range_constexpr(self.slots):
             block = layout.owned_block(at.cta, slot, t.ks)
             if at.warp == slot % self.warps and block < self.blocks:
-                addresses = [
-                    peer + layout.part_offset(block, part, lane, t.kq) for peer in peers for part in range(t.kq)
-                ]
-                load = ptx.load_cluster_f32x4 if cutlass.const_expr(t.ks > 1) else ptx.load_shared_f32x4
+                offsets = [layout.part_offset(block, part, lane, t.kq) for part in range(t.kq)]
+                addresses = [peer + offset for peer in peers for offset in offsets]
                 self.settle(_sum([load(address) for address in addresses]), block, at)
         if cutlass.const_expr(t.ks > 1):
             # A peer's shared memory must outlive the reads.
@@ -258,15 +231,10 @@ class WsGemm:
             first = group * self.group_tiles
             tiles = min(self.group_tiles, self.tiles - first)
             group_x = tile_x + layout.x_offset(MMA_N * first, 0, self.k_slice)
-            cute.arch.mbarrier_wait(self.group_barrier(at, group), 0)
-            sums = self.multiply(
-                staged,
-                held,
-                tiles,
-                lambda tile, block: ptx.load_shared_b32x4(
-                    group_x + layout.x_offset(MMA_N * tile, layout.K_BLOCK * block, self.k_slice)  # noqa: B023
-                ),
-            )
+            cute.arch.mbarrier_wait(self.barrier(at, "group barriers", group), 0)
+            x_at = lambda tile, block: layout.x_offset(MMA_N * tile, layout.K_BLOCK * block, self.k_slice)  # noqa: E731
+            load_x = lambda tile, block: ptx.load_shared_b32x4(group_x + x_at(tile, block))  # noqa: E731, B023
+            sums = self.multiply(staged, held, tiles, load_x)
             if cutlass.const_expr(group == 0):
                 cute.arch.cluster_wait()  # the owners' barriers are armed; the latency was hidden behind the weights
             for tile in cutlass.range_constexpr(tiles):
@@ -275,9 +243,8 @@ class WsGemm:
                 received = layout.part_offset(slot, at.cta * t.kq + at.part, lane, t.ks * t.kq)
                 address = at.smem + self.smem["receive"] + received
                 barrier = at.smem + self.smem["owner barriers"] + 8 * slot
-                ptx.store_cluster_async_f32x4(
-                    ptx.cluster_address(address, owner), sums[tile], ptx.cluster_address(barrier, owner)
-                )
+                address, barrier = ptx.cluster_address(address, owner), ptx.cluster_address(barrier, owner)
+                ptx.store_cluster_async_f32x4(address, sums[tile], barrier)
             if cutlass.const_expr(group > 0):
                 self.settle_group(group - 1, at)
         self.settle_group(self.groups - 1, at)
@@ -290,7 +257,7 @@ class WsGemm:
         if at.lane == 0:
             for group in cutlass.range_constexpr(self.groups):
                 size = layout.group_tokens(group, p.m, t.tg) * 2 * self.k_slice
-                cute.arch.mbarrier_arrive_and_expect_tx(self.group_barrier(at, group), size)
+                cute.arch.mbarrier_arrive_and_expect_tx(self.barrier(at, "group barriers", group), size)
         cute.arch.sync_warp()
         for first in cutlass.range_constexpr(0, p.m, WARP):
             token = first + at.lane
@@ -346,25 +313,19 @@ class WsGemm:
     def pack(self, low, high):
         """Two FP32 as a word of BF16, neither half of it the sentinel: judged after rounding."""
         word = ptx.pack_bf16x2(low, high)
-        sentinel = mail.BF16_SENTINEL
-        low = ptx.without(word & 0xFFFF, Int32(sentinel))
-        return low | ptx.without(word & Int32(-0x10000), Int32((sentinel << 16) - (1 << 32)))
+        low = ptx.without(word & 0xFFFF, Int32(mail.BF16_SENTINEL))
+        return low | ptx.without(word & Int32(-0x10000), Int32((mail.BF16_SENTINEL << 16) - (1 << 32)))
 
     def publish(self, mailboxes, token, column, words) -> None:
         """Stores 16 bytes at (token, BF16 column) of every mailbox."""
-        store: Any = {
-            "local": ptx.publish_gpu_b32x4,
-            "peers": ptx.publish_system_b32x4,
-            "multicast": ptx.publish_multicast_b32x4,
-        }[self.transport]
         offset = Int64(mail.offset(0, token, column, 0, self.problem.width))
         for mailbox in mailboxes:
-            store(mailbox.toint() + offset, *words)
+            TRANSPORTS[self.transport](mailbox.toint() + offset, *words)
 
 
 def _sum(parts: list[list]) -> list:
     """The sum of several runs of words, word by word, in their order."""
-    total, *others = parts
-    for words in others:
-        total = [a + b for a, b in zip(total, words, strict=True)]
-    return total
+    return reduce(lambda total, words: [a + b for a, b in zip(total, words, strict=True)], parts)
+
+
+build = WsGemm

@@ -1,9 +1,8 @@
 """A model of shared memory's banks: how many wavefronts one warp-wide access takes.
 
-32 banks of 4 bytes serve one wavefront per cycle. A bank gives one word per wavefront, to any number of lanes. Wider
-accesses go in phases, each of which moves at most 128 bytes: a warp's 4-byte access in one phase, an 8-byte access
-in two of 16 lanes, a 16-byte access in four of 8 lanes. `ldmatrix` reads a 16-byte row per lane, one 8x8 matrix per
-phase: `ldmatrix.x4` counts exactly as a 16-byte access.
+32 banks of 4 bytes serve one wavefront per cycle. A bank gives one word per wavefront, to any number of lanes. An
+access goes in phases of at most 128 bytes: 4 bytes a lane in one, 8 bytes in two of 16 lanes, 16 bytes in four of 8
+lanes. `ldmatrix.x4` reads a 16-byte row per lane, an 8x8 matrix per phase, and counts as a 16-byte access.
 """
 
 from collections.abc import Callable, Iterable
@@ -65,17 +64,14 @@ def words_per_bank(addresses: Any, bytes_per_lane: int, active: Any = None) -> n
     if addresses.shape[-1:] != (WARP,):
         raise ValueError(f"addresses have shape {addresses.shape}: the last dimension is the {WARP} lanes of a warp")
     active = np.broadcast_to(True if active is None else np.asarray(active, dtype=bool), addresses.shape)
-    if np.any(active & (addresses % bytes_per_lane != 0)):
-        wrong = addresses[active & (addresses % bytes_per_lane != 0)].flat[0]
-        raise ValueError(f"address {wrong:#x} is not aligned to its {bytes_per_lane} bytes")
-    words = addresses[..., None] // WORD + np.arange(bytes_per_lane // WORD)
+    wrong = addresses[active & (addresses % bytes_per_lane != 0)]
+    if wrong.size:
+        raise ValueError(f"address {wrong[0]:#x} is not aligned to its {bytes_per_lane} bytes")
+    words = addresses[..., None] // WORD + np.arange(count)
     words = np.where(active[..., None], words, -1).reshape(-1, BANKS)  # one row per phase: 32 words each
     words = np.sort(words, axis=-1)
-    first = np.ones_like(words, dtype=bool)
-    first[:, 1:] = words[:, 1:] != words[:, :-1]
-    row, column = np.nonzero(first & (words >= 0))
-    slot = row * BANKS + words[row, column] % BANKS
-    counts = np.bincount(slot, minlength=words.shape[0] * BANKS)
+    row, column = np.nonzero((np.diff(words, axis=-1, prepend=-1) != 0) & (words >= 0))
+    counts = np.bincount(row * BANKS + words[row, column] % BANKS, minlength=words.size)
     return counts.reshape(*addresses.shape[:-1], count, BANKS)
 
 

@@ -1,7 +1,6 @@
-"""Which lane of a warp holds which matrix element: `ldmatrix.x4` and `mma.sync.m16n8k16` for BF16.
+"""Which lane 0..31 of a warp holds which matrix element: `ldmatrix.x4` and `mma.sync.m16n8k16` for BF16.
 
-The maps are those of the PTX ISA ("Warp-level matrix fragments for mma.m16n8k16", "ldmatrix"). Plain arithmetic on
-Python integers, NumPy arrays or DSL integers; lanes are 0..31.
+The maps are those of the PTX ISA ("Warp-level matrix fragments for mma.m16n8k16", "ldmatrix").
 """
 
 from . import Index
@@ -29,8 +28,7 @@ def c_element(lane: Index, word: Index) -> tuple[Index, Index]:
 def ldmatrix_destination(lane: Index) -> tuple[Index, Index]:
     """(register, first of four lanes) that the 16 bytes addressed by `lane` of an `ldmatrix.x4` fill.
 
-    Lanes 8r to 8r+7 address the rows of the 8x8 matrix r, which fills register r: row i goes to lanes 4i to 4i+3, two
-    elements each.
+    Lanes 8r to 8r+7 address the rows of matrix r, for register r: row i goes to lanes 4i to 4i+3, two elements each.
     """
     return lane >> 3, 4 * (lane & 7)
 
@@ -38,8 +36,8 @@ def ldmatrix_destination(lane: Index) -> tuple[Index, Index]:
 def plane_word(row: Index, token: Index) -> Index:
     """FP32 word of (row, token 0..7) of accumulators kept in shared memory: a row of 8 words each.
 
-    The low two bits of the row index are XOR-ed with those of `row div 4`. Stores of two words a lane in accumulator
-    order (a half-warp covers four neighbouring rows) and loads of one word a lane (a warp covers rows 4q + r at fixed
-    r, all tokens) then each touch all 32 banks exactly once, with no padding words.
+    With the row's low two bits XOR-ed by those of `row div 4`, stores of two words a lane in accumulator order (a
+    half-warp covers four neighbouring rows) and loads of one word a lane (a warp covers rows 4q + r at fixed r, all
+    tokens) touch all 32 banks exactly once, with no padding words.
     """
     return (row ^ ((row >> 2) & 3)) * 8 + token

@@ -1,10 +1,8 @@
-"""The mailbox of the MoE front: one BF16 row per token, latent first, then the logits as FP32 words.
+"""The mailbox of the MoE front: one row per token of `latent` BF16 values, then `experts` FP32 logits.
 
-A row holds `latent + 2 * experts` BF16 columns: `latent` values, then `experts` FP32 words. What nobody has published
-yet is the sentinel -0.0, of each part in its own format; published values never are. Everything is compared as bits:
-as floats -0.0 == +0.0, and a flushed negative subnormal would become the sentinel.
-
-Plain arithmetic: Python integers, NumPy arrays and DSL integers.
+Counted in BF16 columns, a row is `latent + 2 * experts` wide. What nobody has published yet is the sentinel -0.0, of
+each part in its own format; published values never are. Everything is compared as bits: as floats -0.0 == +0.0, and a
+flushed negative subnormal would become the sentinel.
 """
 
 import numpy as np

@@ -1,17 +1,17 @@
 """Every offset of the warp split-K kernel, stated once: the kernel calls these functions, notebooks draw them.
 
 A CTA holds `output_tile` weight rows (A) and `token_tile` tokens (B). One stage of the ring is a `[rows, k_tile]`
-tile of each, swizzled (`layouts.swizzle`). Four compute warps each own a quarter of the stage's K.
-
-Plain arithmetic: Python integers, NumPy arrays and DSL integers. Offsets are in elements unless a name says bytes.
+tile of each, swizzled (`layouts.swizzle`). Four compute warps each own a quarter of the stage's K. Offsets are in
+elements unless a name says bytes.
 """
 
+from collections.abc import Callable
 from itertools import product
 
 import numpy as np
 
 from . import WARP, Index, Regions, placed
-from .banks import Access
+from .banks import Access, Address
 from .fragments import MMA_M, MMA_N, c_element, plane_word
 from .swizzle import CHUNK, ELEMENT_BYTES, plain_offset, tile_offset
 
@@ -38,8 +38,8 @@ def loader_chunks(rows: int, threads: int, k_tile: int) -> int:
 def a_ldmatrix(warp: Index, step: Index, phase: Index, lane: Index, k_tile: int) -> tuple[Index, Index]:
     """(row, column) whose 16 bytes `lane` addresses for A's `ldmatrix.x4`.
 
-    `warp` 0..3, 16-row `step`, k16 `phase` 0..k_tile/64-1. The four matrices are rows 0-7 and 8-15 at k 0-7, then the
-    same rows at k 8-15: the A fragment order of `mma.m16n8k16`.
+    `warp` 0..3, 16-row `step`, k16 `phase` 0..k_tile/64-1. The matrices are rows 0-7 and 8-15 at k 0-7, then the same
+    at k 8-15: the A fragment order of `mma.m16n8k16`.
     """
     return MMA_M * step + (lane & 15), warp * (k_tile // COMPUTE_WARPS) + 16 * phase + 8 * (lane >> 4)
 
@@ -70,11 +70,7 @@ def accumulator_element(step_a: Index, step_b: Index, lane: Index, word: Index) 
 
 
 def partial_word(feature: Index, token: Index, output_tile: int) -> Index:
-    """FP32 word of (feature, token) in one warp's partials of `output_tile * token_tile` words.
-
-    One `fragments.plane_word` per 8 tokens: stores (8 bytes a lane) and loads (4 bytes a lane, a warp covers features
-    4q + r at fixed r) each touch all 32 banks exactly once.
-    """
+    """FP32 word of (feature, token) in one warp's partials: a `fragments.plane_word` per 8 tokens."""
     return (token >> 3) * (output_tile * 8) + plane_word(feature, token & 7)
 
 
@@ -84,8 +80,8 @@ FEATURES_PER_UNIT = 4  #: consecutive features (8 bytes of BF16 output) one thre
 def reduce_unit(unit: Index, output_tile: int) -> tuple[Index, Index]:
     """(first feature, token) of reduction `unit`; a warp of 32 units covers 16 features x 8 tokens.
 
-    Units run over tokens fastest, so a warp's stores fill the 32-byte sectors of 8 output rows, then over the
-    16-feature halves of the tile, then over 8-token planes.
+    Units run over tokens fastest, so that a warp's stores fill the 32-byte sectors of 8 output rows, then over the
+    features of the tile, then over 8-token planes.
     """
     token = unit & 7
     feature = FEATURES_PER_UNIT * ((unit >> 3) & (output_tile // FEATURES_PER_UNIT - 1))
@@ -120,30 +116,21 @@ def shared_accesses(output_tile: int, token_tile: int, k_tile: int, b_loader_war
         chunks = product(range(loader_warps), range(loader_chunks(rows, loader_warps * WARP, k_tile)))
         return [loader_chunk(w * WARP + lane, i, loader_warps * WARP, k_tile) for w, i in chunks]
 
-    def on_tile(name: str, places: list[tuple[Index, Index]]) -> Access:
-        shipped, plain = (
-            lambda row, col, offset=offset: ELEMENT_BYTES * offset(row, col, k_tile)
-            for offset in (tile_offset, plain_offset)
-        )
-        return Access.of(name, 16, places, shipped, plain)
+    def in_tile(offset: Callable[[Index, Index, int], Index]) -> Address:
+        return lambda row, col: ELEMENT_BYTES * offset(row, col, k_tile)
 
-    def on_partials(name: str, bytes_per_lane: int, places: list[tuple[Index, Index]]) -> Access:
-        return Access.of(
-            name,
-            bytes_per_lane,
-            places,
-            lambda feature, token: 4 * partial_word(feature, token, output_tile),
-            lambda feature, token: 4 * (feature * token_tile + token),
-        )
-
+    tile = in_tile(tile_offset), in_tile(plain_offset)
+    partials = lambda f, t: 4 * partial_word(f, t, output_tile), lambda f, t: 4 * (f * token_tile + t)
     units = [reduce_unit(first + lane, output_tile) for first in range(0, reduce_units(output_tile, token_tile), WARP)]
+    rows_a = [a_ldmatrix(*at, lane, k_tile) for at in product(warps, steps_a, range(k_tile // 64))]
+    rows_b = [b_ldmatrix(*at, lane, k_tile) for at in product(warps, steps_b, range(k_tile // 128))]
+    stored = [accumulator_element(i, j, lane, word) for i, j, word in product(steps_a, steps_b, (0, 2))]
+    loaded = [(feature + i, token) for feature, token in units for i in range(FEATURES_PER_UNIT)]
     return [
-        on_tile("A, ldmatrix", [a_ldmatrix(*at, lane, k_tile) for at in product(warps, steps_a, range(k_tile // 64))]),
-        on_tile("B, ldmatrix", [b_ldmatrix(*at, lane, k_tile) for at in product(warps, steps_b, range(k_tile // 128))]),
-        on_tile("A, cp.async", loads(output_tile, WEIGHT_LOADER_WARPS)),
-        on_tile("B, cp.async", loads(token_tile, b_loader_warps)),
-        on_partials(
-            "partials, st", 8, [accumulator_element(i, j, lane, w) for i, j, w in product(steps_a, steps_b, (0, 2))]
-        ),
-        on_partials("partials, ld", 4, [(f + i, token) for f, token in units for i in range(FEATURES_PER_UNIT)]),
+        Access.of("A, ldmatrix", 16, rows_a, *tile),
+        Access.of("B, ldmatrix", 16, rows_b, *tile),
+        Access.of("A, cp.async", 16, loads(output_tile, WEIGHT_LOADER_WARPS), *tile),
+        Access.of("B, cp.async", 16, loads(token_tile, b_loader_warps), *tile),
+        Access.of("partials, st", 8, stored, *partials),
+        Access.of("partials, ld", 4, loaded, *partials),
     ]

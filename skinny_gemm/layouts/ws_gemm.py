@@ -2,9 +2,8 @@
 
 A CTA holds `rt` tiles of 16 weight rows and 1/ks of K. Its warps are `rt` row tiles by `kq` K parts: warp w works on
 row tile w div kq and part w mod kq. With the ks CTAs of a cluster that makes `parts = ks * kq` parts of K, each of kb
-blocks of 32 elements. A *block* (of the output) is 16 rows x 8 tokens: one `mma` accumulator of a warp.
-
-Plain arithmetic: Python integers, NumPy arrays and DSL integers. Offsets are in bytes unless a name says otherwise.
+blocks of 32 elements. A *block* (of the output) is 16 rows x 8 tokens: one `mma` accumulator of a warp. Offsets are in
+bytes unless a name says otherwise.
 """
 
 from collections.abc import Sequence
@@ -20,7 +19,7 @@ from .swizzle import ELEMENT_BYTES
 K_BLOCK = 32  #: K elements of one block: four lanes x 16 bytes, two mma
 FRAGMENT_BYTES = 16 * WARP  #: 16 bytes a lane: one load, or the accumulator of one mma
 
-# --- the K permutation that makes ldmatrix unnecessary
+accumulator_element = c_element  #: (row 0..15, token 0..7) of accumulator word 0..3 in a lane
 
 
 def k_column(part: Index, block: Index, lane: Index, kb: int) -> Index:
@@ -51,9 +50,6 @@ def k_element(mma: Index, k: Index) -> Index:
     return 8 * ((k >> 1) & 3) + 4 * mma + 2 * (k >> 3) + (k & 1)
 
 
-# --- shared memory
-
-
 def stage_offset(warp: Index, block: Index, row_half: Index, lane: Index, staged: int) -> Index:
     """Where `lane` keeps its 16 bytes of staged K `block` 0..staged-1, weight row g (`row_half` 0) or g + 8 (1)."""
     return ((warp * staged + block) * 2 + row_half) * FRAGMENT_BYTES + 16 * lane
@@ -81,25 +77,14 @@ def part_offset(slot: Index, part: Index, lane: Index, parts: int) -> Index:
     return (slot * parts + part) * FRAGMENT_BYTES + 16 * lane
 
 
-def accumulator_element(lane: Index, word: Index) -> tuple[Index, Index]:
-    """(row 0..15, token 0..7) of accumulator `word` 0..3 in `lane`."""
-    return c_element(lane, word)
-
-
 def red_offset(row: Index, token: Index) -> Index:
-    """Where (row, token) of a finished block lies while its warp turns lanes of tokens into runs of rows.
-
-    The block is a plane of 16 x 8 words: stores (8 bytes a lane) and loads (4 bytes a lane) touch every bank once.
-    """
+    """Where (row, token) of a finished block lies while its warp turns lanes of tokens into runs of rows."""
     return 4 * plane_word(row, token)
 
 
 def publish_unit(lane: Index) -> tuple[Index, Index]:
     """(first of four rows, token) of a finished block that `lane` publishes; lanes 8 apart hold rows 8q and 8q + 4."""
     return 4 * (lane >> 3), lane & 7
-
-
-# --- who owns what
 
 
 def block_index(token_tile: Index, row_tile: Index, rt: int) -> Index:
@@ -159,21 +144,16 @@ def smem_regions(m: int, k: int, rt: int, kq: int, ks: int, staged: int, tg: int
     stages: staged weights. x, receive, group and owner barriers: the settle pipeline only. parts: the warps' sums, of
     a single pass only. red: one block for each warp that settles.
     """
-    warps = rt * kq
-    blocks = token_tiles(m) * rt
-    settling = min(warps, slots(blocks, ks))
+    warps, blocks = rt * kq, token_tiles(m) * rt
+    owned = slots(blocks, ks)
     sizes = {"stages": warps * staged * 2 * FRAGMENT_BYTES}
     if tg:
-        owned = slots(blocks, ks)
-        sizes |= {
-            "x": MMA_N * token_tiles(m) * x_pitch(k // ks),
-            "receive": owned * ks * kq * FRAGMENT_BYTES,
-            "red": settling * FRAGMENT_BYTES,
-            "group barriers": 8 * groups(m, tg),
-            "owner barriers": 8 * owned,
-        }
+        sizes |= {"x": MMA_N * token_tiles(m) * x_pitch(k // ks), "receive": owned * ks * kq * FRAGMENT_BYTES}
     else:
-        sizes |= {"parts": blocks * kq * FRAGMENT_BYTES, "red": settling * FRAGMENT_BYTES}
+        sizes |= {"parts": blocks * kq * FRAGMENT_BYTES}
+    sizes |= {"red": min(warps, owned) * FRAGMENT_BYTES}
+    if tg:
+        sizes |= {"group barriers": 8 * groups(m, tg), "owner barriers": 8 * owned}
     return placed((name, size, 8) for name, size in sizes.items())
 
 
@@ -182,34 +162,23 @@ def shared_accesses(kb: int, k_slice: int, rt: int, kq: int, ks: int, staged: in
     lane = np.arange(WARP)
     row, column = load_row(lane), k_column(0, 0, lane, kb)
 
-    def stage(kind: str) -> Access:
-        return Access.of(
-            f"stages, {kind}",
-            16,
-            product(range(rt * kq), range(staged), (0, 1)),
-            lambda warp, block, half: stage_offset(warp, block, half, lane, staged),
-            lambda _, block, half: ELEMENT_BYTES * ((row + 8 * half) * staged * K_BLOCK + column + K_BLOCK * block),
-        )
-
-    def red(kind: str, bytes_per_lane: int, places: list[tuple[Index, Index]]) -> Access:
-        return Access.of(
-            f"red, {kind}", bytes_per_lane, places, red_offset, lambda row, token: 4 * (row * MMA_N + token)
-        )
-
-    x = Access.of(
-        "x, ld",
-        16,
-        ((k_column(part, block, lane, kb),) for part, block in product(range(kq), range(kb))),
-        lambda column: x_offset(row, column, k_slice),
-        lambda column: ELEMENT_BYTES * (row * k_slice + column),
+    staging = (
+        lambda warp, block, half: stage_offset(warp, block, half, lane, staged),
+        lambda _, block, half: ELEMENT_BYTES * ((row + 8 * half) * staged * K_BLOCK + column + K_BLOCK * block),
     )
+    x_tile = (
+        lambda part, block: x_offset(row, k_column(part, block, lane, kb), k_slice),
+        lambda part, block: ELEMENT_BYTES * (row * k_slice + k_column(part, block, lane, kb)),
+    )
+    red = red_offset, lambda row, token: 4 * (row * MMA_N + token)
+    stages = list(product(range(rt * kq), range(staged), (0, 1)))
     region, parts = ("receive", ks * kq) if tg else ("parts", kq)
     slots = [(0, part, lane, parts) for part in range(parts)]
     first, token = publish_unit(lane)
     return [
-        *([stage("cp.async"), stage("ld")] if staged else []),
-        *([x] if tg else []),
+        *(Access.of(f"stages, {kind}", 16, stages, *staging) for kind in ("cp.async", "ld") if staged),
+        *([Access.of("x, ld", 16, product(range(kq), range(kb)), *x_tile)] if tg else []),
         *(Access.of(f"{region}, {kind}", 16, slots, part_offset) for kind in ("st", "ld")),
-        red("st", 8, [accumulator_element(lane, word) for word in (0, 2)]),
-        red("ld", 4, [(first + i, token) for i in range(4)]),
+        Access.of("red, st", 8, [accumulator_element(lane, word) for word in (0, 2)], *red),
+        Access.of("red, ld", 4, [(first + i, token) for i in range(4)], *red),
     ]

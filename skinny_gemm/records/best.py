@@ -1,6 +1,6 @@
 """Answers from the records: the best tactic of a problem, how sure, how far from its bound and from its peers."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,7 +34,7 @@ def best(
     device: str = REFERENCE,
     kernel: str | None = None,
     data_dir: str | Path | None = None,
-    rows: Sequence[Record] | None = None,
+    rows: Collection[Record] | None = None,
 ) -> Best:
     """The fastest tactic recorded for N, K and M on `device`, cold, each tactic's newest record in the running.
 
@@ -45,11 +45,9 @@ def best(
     of_problem = [row for row in rows if row.m == m]
     row = fastest(competing(of_problem, kernel))
     if row is None:
-        raise ValueError(
-            f"No record of {kernel or 'our kernels'} for N = {n}, K = {k}, M = {m}, {mode}, cold weights on {device}."
-        )
+        asked = f"N = {n}, K = {k}, M = {m}, {mode}, cold weights on {device}"
+        raise ValueError(f"No record of {kernel or 'our kernels'} for {asked}.")
     bound = bound_of(rows)
-    peers = {name: fastest_of(of_problem, name) for name in PEERS}
     return Best(
         kernel=row.kernel,
         tactic=row.tactic,
@@ -57,7 +55,7 @@ def best(
         interval=(row.low_us, row.high_us),
         bound=bound,
         ratio_to_bound=bound and round(row.median_us / bound, 4),
-        peers={name: time for name, time in peers.items() if time is not None},
+        peers={name: peer.median_us for name, peer in best_peers(of_problem).items()},
         campaign=row.campaign,
         commit=store.campaigns(data_dir)[row.campaign].commit,
     )
@@ -79,28 +77,29 @@ def newest(rows: Iterable[Record]) -> list[Record]:
     return list({row.point: row for row in rows}.values())
 
 
-def fastest_of(rows: Iterable[Record], kernel: str) -> float | None:
-    """The least median of `kernel`'s newest records, or None."""
-    return min((row.median_us for row in newest(rows) if row.kernel == kernel), default=None)
+def best_peers(rows: Collection[Record]) -> dict[str, Record]:
+    """The fastest record of each peer among `rows` of one problem."""
+    peers = {peer: fastest(row for row in rows if row.kernel == peer) for peer in PEERS}
+    return {peer: row for peer, row in peers.items() if row}
 
 
-def bound_of(rows: Iterable[Record]) -> float | None:
+def bound_of(rows: Collection[Record]) -> float | None:
     """The best stream among `rows` of one weight or, where it is more, the best dependency floor; None without both."""
-    rows = list(rows)
-    times = [fastest_of(rows, name) for name in BOUNDS]
-    return max((time for time in times if time is not None), default=None)
+    best_of_each = [fastest(row for row in rows if row.kernel == bound) for bound in BOUNDS]
+    return max((row.median_us for row in best_of_each if row), default=None)
 
 
-def default_table(data_dir: str | Path | None = None) -> str:
+def default_table() -> str:
     """The text of data/best.csv: for each problem of each kernel of ours the fastest tactic, chained and cold.
 
     ValueError if a campaign is broken or there is no record.
     """
-    store.check(data_dir)
-    if not store.rows(data_dir):
+    store.check()
+    rows = newest(store.rows())
+    if not rows:
         raise ValueError("There is no record to choose from: nothing was written.")
     problems: dict[tuple, list[Record]] = {}
-    for row in newest(store.rows(data_dir)):
+    for row in rows:
         if row.is_ours and (row.mode, row.weights) == ("chained", "cold"):
             problems.setdefault((row.device, row.kernel, row.n, row.k, row.m), []).append(row)
     return defaults.table(fastest(rows) for rows in problems.values())

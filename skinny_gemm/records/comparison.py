@@ -1,10 +1,11 @@
 """Two campaigns, point by point: which points the second measured FASTER, SLOWER, the SAME, or UNDECIDED.
 
-Every verdict comes from the two intervals, see `statistics.verdict`. Two campaigns of one commit on one GPU should be
-the SAME nearly everywhere: how far they are from that is how far the records can be trusted. Needs no pandas.
+Two campaigns of one commit on one GPU should be the SAME nearly everywhere: how far they are from that is how far the
+records can be trusted.
 """
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -37,11 +38,11 @@ class Pair:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two campaigns and the points that both have; the largest changes first."""
+    """Two campaigns and the points that both have."""
 
     first: Campaign
     second: Campaign
-    pairs: tuple[Pair, ...]
+    pairs: tuple[Pair, ...]  #: the largest changes first
     only_first: int  #: points that the other campaign lacks
     only_second: int
     tolerance: float
@@ -49,19 +50,34 @@ class Comparison:
     @property
     def counts(self) -> dict[str, int]:
         """Points of each verdict."""
-        points = Counter(pair.verdict for pair in self.pairs)
-        return {str(name): points[name] for name in Verdict}
+        return _counts(self.pairs)
 
     @property
     def shares(self) -> dict[str, float]:
         """The fraction of the points of each verdict."""
         return {name: count / len(self.pairs) for name, count in self.counts.items()}
 
+    @property
+    def median_ratio(self) -> float:
+        """The median of the second's times over the first's."""
+        return median(pair.ratio for pair in self.pairs)
+
     def report(self) -> dict:
         """Plain values for JSON."""
+        facts = ("id", "device", "gpu", "commit", "dirty", "date", "complete")
+        points = [
+            {
+                **vars(pair.first.point),
+                "first_us": pair.first.median_us,
+                "second_us": pair.second.median_us,
+                "ratio": round(pair.ratio, 4),
+                "verdict": str(pair.verdict),
+            }
+            for pair in self.pairs
+        ]
         return {
-            "first": _facts(self.first),
-            "second": _facts(self.second),
+            "first": {name: getattr(self.first, name) for name in facts},
+            "second": {name: getattr(self.second, name) for name in facts},
             "same_commit": self.same_commit,
             "same_board": self.same_board,
             "tolerance": self.tolerance,
@@ -70,17 +86,8 @@ class Comparison:
             "only_second": self.only_second,
             "counts": self.counts,
             "shares": {name: round(share, 4) for name, share in self.shares.items()},
-            "median_ratio": round(median(pair.ratio for pair in self.pairs), 5),
-            "points": [
-                {
-                    **vars(pair.first.point),
-                    "first_us": pair.first.median_us,
-                    "second_us": pair.second.median_us,
-                    "ratio": round(pair.ratio, 4),
-                    "verdict": str(pair.verdict),
-                }
-                for pair in self.pairs
-            ],
+            "median_ratio": round(self.median_ratio, 5),
+            "points": points,
         }
 
     @property
@@ -98,12 +105,12 @@ class Comparison:
         source = "the same commit" if self.same_commit else "different commits"
         if self.same_board is not None:
             source += ", the same board" if self.same_board else ", different boards (which differ by some percent)"
+        only = f"{self.only_first:,} only in the first, {self.only_second:,} only in the second"
         text = [
             f"second: {_line(self.second)}",
             f"first:  {_line(self.first)}",
-            f"{source}; the second takes {median(pair.ratio for pair in self.pairs):.4f} times as long (median)",
-            f"points: {len(self.pairs):,} in both, {self.only_first:,} only in the first, "
-            f"{self.only_second:,} only in the second",
+            f"{source}; the second takes {self.median_ratio:.4f} times as long (median)",
+            f"points: {len(self.pairs):,} in both, {only}",
             "",
             f"{'kernel':17} {'mode':9} {'points':>6}" + "".join(f" {name:>9}" for name in Verdict),
         ]
@@ -111,8 +118,7 @@ class Comparison:
         for pair in self.pairs:
             groups.setdefault((pair.first.kernel, pair.first.mode), []).append(pair)
         for (kernel, mode), pairs in [*sorted(groups.items()), (("all", ""), self.pairs)]:
-            points = Counter(pair.verdict for pair in pairs)
-            shares = "".join(f" {points[name] / len(pairs):9.1%}" for name in Verdict)
+            shares = "".join(f" {count / len(pairs):9.1%}" for count in _counts(pairs).values())
             text.append(f"{kernel:17} {mode:9} {len(pairs):6}{shares}")
         changed = [pair for pair in self.pairs if pair.verdict != Verdict.SAME]
         if changed:
@@ -122,10 +128,7 @@ class Comparison:
 
 
 def compare(first: str | Path, second: str | Path, tolerance: float = TOLERANCE) -> Comparison:
-    """Compares two campaigns, each an id under data/campaigns or a folder.
-
-    ValueError in a sentence if one is broken, or if they have no point in common.
-    """
+    """Compares two campaigns, each an id or a folder; ValueError if one is broken, or they have no point in common."""
     if not 0 <= tolerance < 1:
         raise ValueError(f"tolerance is {tolerance}, but must be a fraction of 0 to 1.")
     (one, rows_one), (two, rows_two) = (read_campaign(campaign_folder(name)) for name in (first, second))
@@ -138,8 +141,9 @@ def compare(first: str | Path, second: str | Path, tolerance: float = TOLERANCE)
     return Comparison(one, two, tuple(pairs), len(of_one) - len(common), len(of_two) - len(common), tolerance)
 
 
-def _facts(campaign: Campaign) -> dict:
-    return {name: getattr(campaign, name) for name in ("id", "device", "gpu", "commit", "dirty", "date", "complete")}
+def _counts(pairs: Iterable[Pair]) -> dict[str, int]:
+    points = Counter(pair.verdict for pair in pairs)
+    return {str(name): points[name] for name in Verdict}
 
 
 def _line(campaign: Campaign) -> str:
@@ -149,8 +153,5 @@ def _line(campaign: Campaign) -> str:
 
 
 def _change(pair: Pair) -> str:
-    first, second = pair.first, pair.second
-    return (
-        f"{pair.verdict:9} {first.median_us:8.3f} ({first.low_us:.3f} to {first.high_us:.3f}) -> "
-        f"{second.median_us:8.3f} ({second.low_us:.3f} to {second.high_us:.3f}) {pair.ratio - 1:+7.1%}  {first.point}"
-    )
+    first, second = (f"{r.median_us:8.3f} ({r.low_us:.3f} to {r.high_us:.3f})" for r in (pair.first, pair.second))
+    return f"{pair.verdict:9} {first} -> {second} {pair.ratio - 1:+7.1%}  {pair.first.point}"

@@ -22,36 +22,29 @@ OUTLIER = 0.1  #: of log time: residuals beyond it count in proportion, not squa
 Predict = Callable[[Mapping[str, float]], np.ndarray]  #: coefficients to microseconds
 
 
-def fitted(frame: Any, campaigns: Iterable[str] | None = None) -> str:
-    """The text of data/model.json from the rows of `frame`, of all campaigns or some; ValueError without a record."""
-    rows = frame if campaigns is None else frame[frame.campaign.isin(set(campaigns))]
-    entries = {kernel: {mode: asdict(fit(kernel, mode, rows)) for mode in MODES} for kernel in formulas()}
-    return json.dumps(entries, indent=1) + "\n"
-
-
 def lines() -> list[str]:
     """The stored coefficients with their meaning and unit, and the errors, as text."""
     text = []
     for (kernel, mode), fit in fits().items():
         text += [f"{kernel}, {mode}: {fit.describe()}; in the fit {fit.median_error:.1%} and {fit.p90_error:.1%}"]
-        text += [
-            f"  {c.name:10} {fit.coefficients[c.name]:9.4g} {c.unit:13} {c.meaning}"
-            for c in formulas()[kernel].of(mode)
-        ]
+        for c in formulas()[kernel].of(mode):
+            text += [f"  {c.name:10} {fit.coefficients[c.name]:9.4g} {c.unit:13} {c.meaning}"]
     return text
 
 
 def write_fit() -> Path:
     """Writes data/model.json anew; returns its path. ValueError if a campaign is broken, or without a record."""
     store.check()
-    return write_whole(data_dir() / "model.json", fitted(store.load()).encode())
+    rows = store.load()
+    entries = {kernel: {mode: asdict(fit(kernel, mode, rows)) for mode in MODES} for kernel in formulas()}
+    return write_whole(data_dir() / "model.json", (json.dumps(entries, indent=1) + "\n").encode())
 
 
 def fit(kernel: str, mode: str, table: Any) -> Fit:
-    """Fits to the rows of `table` (a DataFrame as of `records.load`) of this kernel and mode, cold weights.
+    """Fits to the newest record of each point in `table` (as of `records.load`) of this kernel and mode, cold weights.
 
     Least squares of log(predicted / measured), so that every time counts by its relative error, each residual beyond
-    `OUTLIER` in proportion only. The newest record of each point counts. ValueError where no row is left.
+    `OUTLIER` in proportion only. ValueError without a record.
     """
     rows = table[(table.kernel == kernel) & (table["mode"] == mode) & (table.weights == "cold")]
     rows = rows[rows.device.isin(devices.names())]
@@ -72,37 +65,34 @@ def fit(kernel: str, mode: str, table: Any) -> Fit:
     def errors(coefficients: Mapping[str, float], chosen: Any) -> np.ndarray:
         return np.abs(times_of(chosen)(coefficients) / measured[chosen] - 1)
 
+    def error_at(errors: np.ndarray, part: float) -> float:
+        return round(float(np.quantile(errors, part)), 4)
+
     wanted, every = formula.of(mode), np.ones(len(rows), dtype=bool)
     coefficients = _minimise(wanted, times_of(every), measured)
     shapes = rows.n.to_numpy() * (1 << 32) + rows.k.to_numpy()
-    held_out = np.empty(len(rows))
-    for shape in np.unique(shapes):
-        hidden = shapes == shape
-        without = coefficients
-        if not hidden.all():
-            without = _minimise(wanted, times_of(~hidden), measured[~hidden], coefficients)
-        held_out[hidden] = errors(without, hidden)
     in_fit = errors(coefficients, every)
+    held_out = in_fit.copy()  # of a single shape there is nothing else to fit to
+    for hidden in (shapes == shape for shape in np.unique(shapes)):
+        if not hidden.all():
+            held_out[hidden] = errors(_minimise(wanted, times_of(~hidden), measured[~hidden], coefficients), hidden)
     return Fit(
         coefficients={name: float(f"{value:.4g}") for name, value in coefficients.items()},
         devices=tuple(sorted(rows.device.unique())),
         campaigns=tuple(sorted(rows.campaign.unique())),
         records=len(rows),
         shapes=len(np.unique(shapes)),
-        median_error=round(float(np.median(in_fit)), 4),
-        p90_error=round(float(np.quantile(in_fit, 0.9)), 4),
-        held_out_median_error=round(float(np.median(held_out)), 4),
-        held_out_p90_error=round(float(np.quantile(held_out, 0.9)), 4),
+        median_error=error_at(in_fit, 0.5),
+        p90_error=error_at(in_fit, 0.9),
+        held_out_median_error=error_at(held_out, 0.5),
+        held_out_p90_error=error_at(held_out, 0.9),
     )
 
 
 def _minimise(
     wanted: Iterable[Coefficient], predict: Predict, measured: np.ndarray, start: Mapping[str, float] | None = None
 ) -> dict[str, float]:
-    """The coefficients with the least cost, see `fit`, from `start` or from where each says.
-
-    Levenberg-Marquardt on the logarithms of the coefficients, which keeps them positive.
-    """
+    """The coefficients with the least cost, see `fit`: Levenberg-Marquardt on their logarithms, all being positive."""
     initial = {c.name: c.start for c in wanted}
     starts = np.array(list(initial.values()))
     low, high = np.log(starts / 1000), np.log(starts * 1000)

@@ -1,11 +1,9 @@
-"""A performance model: what a tactic's time is made of, in a few terms with a meaning and a unit.
+"""A performance model, for where nobody measured: what a tactic's time is made of, in terms with a meaning and a unit.
 
-It answers where nobody measured: other Ms, other tactics, devices without records. Every number that comes from here
-is labelled *model*. The formula is the kernel's own (`Tactic.formula`). Its coefficients are fitted to the records, for
-each kernel and mode, and kept in data/model.json (`records.fit`); `Fit` states how far off they are.
-
-A device without records is computed with the coefficients of the recorded one and its own SMs, shared memory and HBM
-ceiling. Its clock and latencies count as those of the recorded device, since nobody stated them.
+The formula is the kernel's own (`Tactic.formula`). Its coefficients are fitted to the records, for each kernel and
+mode, and kept in data/model.json (`records.fit`); `Fit` states how far off they are. A device without records is
+computed with its own SMs, shared memory and HBM ceiling, but the coefficients, and so the clock and latencies, of the
+recorded one.
 """
 
 import json
@@ -30,8 +28,8 @@ CURE = "python -m skinny_gemm fit"  #: writes data/model.json
 class Fit:
     """Coefficients of one kernel and mode, what they were fitted to, and how far off they are.
 
-    Errors are |predicted / measured - 1| over all records: the median and what 90 % of them stay below, of the fit
-    itself and of predictions of each weight shape from a fit that never saw it (`held_out`).
+    Errors are |predicted / measured - 1| over all records, of the fit itself and of predictions of each weight shape
+    from a fit that never saw it (`held_out`): the median, and what 90 % of them stay below (`p90`).
     """
 
     coefficients: dict[str, float]
@@ -46,10 +44,9 @@ class Fit:
 
     def describe(self) -> str:
         """One line for people."""
-        return (
-            f"fitted to {self.records:,} records of {self.shapes} shapes; on shapes it had not seen off by "
-            f"{100 * self.held_out_median_error:.0f} % in the median, 90 % within {100 * self.held_out_p90_error:.0f} %"
-        )
+        middle, most = 100 * self.held_out_median_error, 100 * self.held_out_p90_error
+        off = f"off by {middle:.0f} % in the median, 90 % within {most:.0f} %"
+        return f"fitted to {self.records:,} records of {self.shapes} shapes; on shapes it had not seen {off}"
 
 
 def formulas() -> dict[str, Formula]:
@@ -71,15 +68,12 @@ def why_not(kernel: str, mode: str, device: Device) -> str | None:
 
 
 def times(tactics: Sequence[Tactic], problems: Sequence[GemmProblem], device: Device, mode: str) -> np.ndarray:
-    """Microseconds per launch of tactics of one kernel, each on its problem; all must be legal, weights are cold.
-
-    ValueError in words where there is no model.
-    """
+    """Microseconds per launch of legal tactics of one kernel, each on its problem; ValueError if there is no model."""
     return _terms(tactics, problems, device, mode)["time"]
 
 
 def explain(tactic: Tactic, problem: GemmProblem, device: Device, mode: str) -> dict[str, float]:
-    """The terms of one tactic's time in microseconds, "time" last; ValueError where there is no model."""
+    """The terms of one tactic's time in microseconds, "time" last; ValueError if there is no model."""
     return {name: float(term[0]) for name, term in _terms([tactic], [problem], device, mode).items()}
 
 

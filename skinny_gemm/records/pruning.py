@@ -1,16 +1,12 @@
-"""What pruning costs: in a campaign that swept every tactic, the best of the coarse grid against the best of all.
-
-`python -m skinny_gemm pruning CAMPAIGN` prints it. The grid is that of the source at hand.
-"""
+"""What pruning costs: in a campaign that swept every tactic, the best of the coarse grid against the best of all."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from .. import device as devices
-from ..device import Device
 from ..problem import GemmProblem
 from ..tactics import KERNELS
-from .schema import Campaign, Record, fastest
+from .schema import Campaign, Record, failed_point, fastest
 from .statistics import Verdict, verdict
 
 TARGET = 0.02  #: the grid is good enough where it costs no more
@@ -37,17 +33,11 @@ class Cost:
 
 
 def costs_of(campaign: Campaign, rows: Iterable[Record]) -> list[Cost]:
-    """The costs by the full sweeps of a campaign."""
-    failed = [tuple(failure[name] for name in ("kernel", "n", "k", "m", "tactic")) for failure in campaign.failures]
-    return costs(rows, devices.get(campaign.device), failed)
+    """The cost for every problem and mode of which `rows` of `campaign` hold every legal tactic, or it failed.
 
-
-def costs(rows: Iterable[Record], device: Device, failed: Iterable[tuple] = ()) -> list[Cost]:
-    """The cost for every problem and mode of which `rows` hold every legal tactic; shapes of fronts are Kimi K3's.
-
-    `failed` are (kernel, n, k, m, tactic) that were tried in vain: they count as swept.
+    Shapes of fronts are Kimi K3's.
     """
-    failed = set(failed)
+    device, failed = devices.get(campaign.device), [failed_point(failure) for failure in campaign.failures]
     groups: dict[tuple, dict[str, Record]] = {}
     for row in rows:
         if row.kernel in KERNELS:
@@ -56,7 +46,7 @@ def costs(rows: Iterable[Record], device: Device, failed: Iterable[tuple] = ()) 
     for (kernel, n, k, m, *_), recorded in groups.items():
         kind = KERNELS[kernel]
         problem = kind.problem(GemmProblem(m, n, k))
-        known = {*recorded, *(tactic for *key, tactic in failed if key == [kernel, n, k, m])}
+        known = {*recorded, *(p.tactic for p in failed if (p.kernel, p.n, p.k, p.m) == (kernel, n, k, m))}
         if any(str(tactic) not in known for tactic in kind.enumerate(problem, device)):
             continue
         tried = [recorded[text] for text in map(str, kind.coarse(problem, device)) if text in recorded]
@@ -70,16 +60,15 @@ def lines(costs: list[Cost]) -> list[str]:
     """A line for each problem, the costliest last, then how many are within `TARGET`."""
     if not costs:
         return ["no problem was swept in full: measure with --tactics full"]
+    best = f"{'best':>8} {'tactic':16}"
     text = [
-        f"{'kernel':11} {'N x K':>13} {'M':>3} {'mode':8} {'all':>5} {'best':>8} {'tactic':16} {'grid':>5} {'best':>8} "
-        f"{'tactic':16} {'cost':>6}  verdict"
+        f"{'kernel':11} {'N x K':>13} {'M':>3} {'mode':8} {'all':>5} {best} {'grid':>5} {best} {'cost':>6}  verdict"
     ]
     for c in sorted(costs, key=lambda c: c.cost):
         b = c.best
-        text.append(
-            f"{b.kernel:11} {f'{b.n}x{b.k}':>13} {b.m:3} {b.mode:8} {c.tactics:5} {b.median_us:8.3f} {b.tactic:16} "
-            f"{c.tried:5} {c.coarse.median_us:8.3f} {c.coarse.tactic:16} {c.cost:6.1%}  {c.verdict}"
-        )
+        problem = f"{b.kernel:11} {f'{b.n}x{b.k}':>13} {b.m:3} {b.mode:8}"
+        of_all, of_grid = (f"{row.median_us:8.3f} {row.tactic:16}" for row in (b, c.coarse))
+        text.append(f"{problem} {c.tactics:5} {of_all} {c.tried:5} {of_grid} {c.cost:6.1%}  {c.verdict}")
     within = sum(c.cost <= TARGET for c in costs)
     mean = sum(c.cost for c in costs) / len(costs)
     text.append(f"{within} of {len(costs)} problems within {TARGET:.0%} of the best; {mean:.2%} on average")

@@ -1,8 +1,7 @@
 """What a record says: the key of a measurement, its row, its campaign, and what either of them must be.
 
 A row's `kernel` is one of ours ("warp-splitk"), a peer or a bound. For a bound `tactic` names the probe's shape, and
-`m` is 0 where there are no tokens. Times are microseconds per launch. A kernel of several results has the largest of
-their errors.
+`m` is 0 where there are no tokens. A kernel of several results has the largest of their errors.
 """
 
 import math
@@ -64,22 +63,18 @@ class Record:
 
     @property
     def is_peer(self) -> bool:
-        """Whether this is the time of a peer's kernel."""
         return self.kernel in PEERS
 
     @property
     def is_bound(self) -> bool:
-        """Whether this is the time of a probe, which computes no product."""
         return self.kernel in BOUNDS
 
     @property
     def is_ours(self) -> bool:
-        """Whether this is the time of a kernel of this package."""
         return not (self.is_peer or self.is_bound)
 
     @property
     def point(self) -> Point:
-        """What was measured."""
         return Point(self.kernel, self.n, self.k, self.m, self.tactic, self.mode, self.weights)
 
 

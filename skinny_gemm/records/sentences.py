@@ -1,59 +1,41 @@
-"""Answers in words: how sure a time is, how far from its bound, and how it stands against others.
-
-Every comparison is a verdict of `statistics`, from the intervals. Needs no pandas.
-"""
+"""Answers in words: how sure a time is, how far from its bound, and how it stands against others by its interval."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 
 from ..checks import check_choice
 from ..device import REFERENCE
 from . import store
-from .best import Best, best, competing, weight_rows
-from .schema import MODES, PEERS, Record, fastest, is_slow
+from .best import Best, best, best_peers, competing, weight_rows
+from .schema import MODES, Record, is_slow
 from .statistics import Verdict, verdict
 
 _THAN = {Verdict.FASTER: "than", Verdict.SLOWER: "than", Verdict.SAME: "as", Verdict.UNDECIDED: "against"}
 
 
 def answer(
-    n: int,
-    k: int,
-    m: int,
-    mode: str = "chained",
-    device: str = REFERENCE,
-    kernel: str | None = None,
-    data_dir: str | Path | None = None,
+    n: int, k: int, m: int, mode: str = "chained", device: str = REFERENCE, kernel: str | None = None
 ) -> tuple[Best, str]:
     """`best`, and one paragraph that says it; ValueError, in a sentence, where there is no such record."""
     check_choice("mode", mode, MODES)
-    rows = weight_rows(n, k, mode, device, data_dir)
-    result = best(n, k, m, mode, device, kernel, data_dir, rows)
+    rows = weight_rows(n, k, mode, device)
+    result = best(n, k, m, mode, device, kernel, rows=rows)
     of_problem = [row for row in rows if row.m == m]
-    ours = competing(of_problem, kernel)
+    ours, peers = competing(of_problem, kernel), best_peers(of_problem)
     chosen = next(row for row in ours if (row.kernel, row.tactic) == (result.kernel, result.tactic))
-    campaign = store.campaigns(data_dir)[result.campaign]
+    of_bound = [("the bound", row) for row in rows if row.is_bound and row.median_us == result.bound]
+    slow = is_slow(chosen, store.campaigns()[result.campaign])
     sentences = (
         f"For {n}x{k} at M = {m} on {device}, {mode} launches and cold weights, take {result.kernel} {result.tactic}: "
         f"{time_of(chosen)}.",
         how_far(chosen, result.bound),
         how_sure(chosen, (row for row in ours if row is not chosen)),
-        f"Of the peers' best, it is {against(chosen, best_peers(of_problem))}."
-        if result.peers
-        else "No peer is recorded.",
+        f"Of the peers' best, it is {against(chosen, peers)}." if peers else "No peer is recorded.",
         f"Campaign {result.campaign}, commit {result.commit[:8]}.",
-        elsewhere(chosen, _rivals(rows, of_problem, result.bound)),
-        "The SM clock had dropped when it was measured: measure again." if is_slow(chosen, campaign) else "",
+        elsewhere(chosen, dict(of_bound[:1]) | peers),
+        "The SM clock had dropped when it was measured: measure again." if slow else "",
     )
     return result, " ".join(sentence for sentence in sentences if sentence)
-
-
-def best_peers(rows: Iterable[Record]) -> dict[str, Record]:
-    """The fastest record of each peer among `rows` of one problem."""
-    rows = list(rows)
-    peers = {peer: fastest(row for row in rows if row.kernel == peer) for peer in PEERS}
-    return {peer: row for peer, row in peers.items() if row}
 
 
 def time_of(row: Record) -> str:
@@ -67,7 +49,8 @@ def how_sure(row: Record, others: Iterable[Record]) -> str:
     if not counts:
         return "No other tactic is recorded."
     total = counts.total()
-    parts = [f"{word} {_THAN[word]} {_count(counts[word], total)}" for word in Verdict if counts[word]]
+    number = {word: f"all {total}" if count == total > 1 else str(count) for word, count in counts.items()}
+    parts = [f"{word} {_THAN[word]} {number[word]}" for word in Verdict if word in number]
     return f"Of {total} other recorded {'tactic' if total == 1 else 'tactics'} it is {_listed(parts)}."
 
 
@@ -95,16 +78,6 @@ def elsewhere(row: Record, rivals: Mapping[str, Record]) -> str:
             campaigns.setdefault(rival.campaign, []).append(name)
     parts = [f"{_listed(names)} ({campaign})" for campaign, names in campaigns.items()]
     return f"Of other campaigns are {_listed(parts)}." if parts else ""
-
-
-def _rivals(rows: Iterable[Record], of_problem: Iterable[Record], bound: float | None) -> dict[str, Record]:
-    """The record that the `bound` of the weight is of, and the best of each peer."""
-    of_bound = [("the bound", row) for row in rows if row.is_bound and row.median_us == bound]
-    return dict(of_bound[:1]) | best_peers(of_problem)
-
-
-def _count(number: int, total: int) -> str:
-    return f"all {total}" if number == total > 1 else str(number)
 
 
 def _listed(parts: list[str]) -> str:

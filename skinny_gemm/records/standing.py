@@ -1,7 +1,4 @@
-"""Records as tables of text: one campaign, and how ours stands against the peers over all records of a device.
-
-`python -m skinny_gemm summary CAMPAIGN` and `python -m skinny_gemm standing` print them. Needs no pandas.
-"""
+"""Records as tables of text: one campaign, and how ours stands against the peers over all records of a device."""
 
 from collections.abc import Iterable
 from itertools import product

@@ -5,7 +5,7 @@
                                    of an exposed row those of producer and launch together, then those of the producer
     <campaign id>/campaign.json    the GPU, versions, commit, clocks, ceilings and command (`schema.Campaign`)
 
-Reading checks every row and names the file and the line that is wrong. What reads one campaign raises that sentence;
+Reading checks every row. What reads one campaign raises a ValueError that names the file and the line that is wrong;
 what reads all of them leaves the broken one out with a `BrokenCampaign` warning, and `problems` lists the sentences.
 """
 
@@ -36,11 +36,8 @@ SAMPLES_HEADER = "samples_us"
 class CampaignWriter:
     """Writes one campaign's folder; whole files, atomically, so that a crash loses at most what was not saved.
 
-    A new campaign refuses a folder that exists. `resume=True` continues one that is not complete, and refuses if GPU,
-    versions or commit changed since.
+    ValueError if the folder exists; with `resume`, if it is complete, or GPU, versions or commit changed since.
     """
-
-    _SAME = ("device", "gpu", "driver", "cuda", "torch", "dsl", "commit", "dirty")
 
     def __init__(self, folder: Path, campaign: Campaign, resume: bool = False):
         self.folder = Path(folder)
@@ -53,9 +50,8 @@ class CampaignWriter:
             try:
                 self.folder.mkdir(parents=True)
             except FileExistsError:
-                raise ValueError(
-                    f"{self.folder} exists; records are never overwritten: choose another folder, or resume."
-                ) from None
+                cure = "records are never overwritten: choose another folder, or resume"
+                raise ValueError(f"{self.folder} exists; {cure}.") from None
         #: points that have a row or a recorded failure: a resumed campaign skips them
         self.done = {row.point for row in self.rows} | {failed_point(failure) for failure in self.campaign.failures}
 
@@ -63,12 +59,10 @@ class CampaignWriter:
         earlier = load_campaign(self.folder)
         if earlier.complete:
             raise ValueError(f"{self.folder} is complete; there is nothing to resume.")
-        for name in self._SAME:
-            if getattr(earlier, name) != getattr(self.campaign, name):
-                raise ValueError(
-                    f"Cannot resume {self.folder}: its {name} is {getattr(earlier, name)!r}, "
-                    f"now it is {getattr(self.campaign, name)!r}."
-                )
+        for name in ("device", "gpu", "driver", "cuda", "torch", "dsl", "commit", "dirty"):
+            before, now = getattr(earlier, name), getattr(self.campaign, name)
+            if before != now:
+                raise ValueError(f"Cannot resume {self.folder}: its {name} is {before!r}, now it is {now!r}.")
         self.campaign = earlier
         self.rows = read_rows(self.folder / "records.csv")
         self._samples = _read_samples(self.folder / "samples.csv.gz", len(self.rows))
@@ -114,7 +108,8 @@ class CampaignWriter:
         text = io.StringIO()
         table = csv.writer(text, lineterminator="\n")
         table.writerow(COLUMNS)
-        table.writerows([_cell(getattr(row, name)) for name in COLUMNS] for row in self.rows)
+        for row in self.rows:
+            table.writerow(["" if value != value else value for value in vars(row).values()])  # NaN is empty
         samples = "".join(f"{line}\n" for line in (SAMPLES_HEADER, *self._samples))
         write_whole(self.folder / "samples.csv.gz", gzip.compress(samples.encode(), mtime=0))
         write_whole(self.folder / "records.csv", text.getvalue().encode())
@@ -128,9 +123,8 @@ class BrokenCampaign(UserWarning):
 def rows(data_dir: str | Path | None = None) -> list[Record]:
     """All records, ordered so that the last record of a point is the one to go by: its newest.
 
-    Records measured at a dropped SM clock come before all others, so that they count only where a point has no other.
-    Apart from that the oldest campaign comes first. `data_dir` holds `campaigns/` (the repository's data/ by default).
-    A broken campaign is left out with a warning.
+    Those measured at a dropped SM clock come first, so that they count only where a point has no other, then the oldest
+    campaign. `data_dir` holds `campaigns/`, by default the repository's. A broken campaign is left out with a warning.
     """
     recorded = [(row, campaign) for campaign, rows in _readable(data_dir) for row in rows]
     return [row for row, _ in sorted(recorded, key=lambda entry: not is_slow(*entry))]
@@ -154,9 +148,9 @@ def problems(data_dir: str | Path | None = None) -> dict[str, str]:
     return _read_all(data_dir)[1]
 
 
-def check(data_dir: str | Path | None = None) -> None:
+def check() -> None:
     """ValueError with the sentence of `problems` if a campaign is broken: for what must not be made of half of them."""
-    for sentence in problems(data_dir).values():
+    for sentence in problems().values():
         raise ValueError(sentence)
 
 
@@ -167,10 +161,15 @@ def samples(campaign: str, data_dir: str | Path | None = None) -> dict[Point, Sa
         raise ValueError(f"No campaign {campaign!r}; recorded are: {', '.join(campaigns(data_dir)) or 'none'}.")
     path, (_, rows) = folder / "samples.csv.gz", _read(folder, _state(folder))
     lines = _read_samples(path, len(rows))
+    recorded: dict[Point, Samples] = {}
     try:
-        return {row.point: _parse_samples(row.mode, line) for row, line in zip(rows, lines, strict=True)}
+        for row, line in zip(rows, lines, strict=True):
+            values = [float(text) for text in line.split()]
+            half = len(values) // 2
+            recorded[row.point] = ExposedSamples(values[:half], values[half:]) if row.mode == "exposed" else values
     except ValueError as error:
         raise ValueError(f"{path}: {error}.") from error
+    return recorded
 
 
 def campaigns_dir(data_dir: str | Path | None = None) -> Path:
@@ -221,26 +220,25 @@ def read_rows(path: Path) -> list[Record]:
     try:
         with open(path, newline="", encoding="utf-8") as file:
             table = csv.reader(file)
-            header = tuple(next(table, ()))
-            if header != COLUMNS:
-                raise ValueError(f"{path}, line 1: columns are {', '.join(header)}; they must be {', '.join(COLUMNS)}.")
-            rows: list[Record] = []
-            seen: dict[Point, int] = {}
-            for cells in table:
-                where = f"{path}, line {table.line_num}"
-                try:
-                    row = _parse_row(cells)
-                except ValueError as error:
-                    raise ValueError(f"{where}: {error}.") from None
-                if first := seen.get(row.point):
-                    raise ValueError(f"{where}: {row.point} is already on line {first}.")
-                seen[row.point] = table.line_num
-                rows.append(row)
-            return rows
+            (_, header), *lines = [(table.line_num, tuple(cells)) for cells in table] or [(1, ())]
     except FileNotFoundError:
         raise ValueError(f"{path} is missing.") from None
     except (UnicodeDecodeError, csv.Error) as error:
         raise ValueError(f"{path}: {error}.") from error
+    if header != COLUMNS:
+        raise ValueError(f"{path}, line 1: columns are {', '.join(header)}; they must be {', '.join(COLUMNS)}.")
+    rows: list[Record] = []
+    seen: dict[Point, int] = {}
+    for line, cells in lines:
+        try:
+            row = _parse_row(cells)
+            if row.point in seen:
+                raise ValueError(f"{row.point} is already on line {seen[row.point]}")
+        except ValueError as error:
+            raise ValueError(f"{path}, line {line}: {error}.") from None
+        seen[row.point] = line
+        rows.append(row)
+    return rows
 
 
 def _parse_row(cells: Sequence[str]) -> Record:
@@ -258,14 +256,8 @@ def _parse_row(cells: Sequence[str]) -> Record:
     return record
 
 
-def _parse_samples(mode: str, line: str) -> Samples:
-    values = [float(text) for text in line.split()]
-    half = len(values) // 2
-    return ExposedSamples(values[:half], values[half:]) if mode == "exposed" else values
-
-
 def _readable(data_dir: str | Path | None) -> list[tuple[Campaign, tuple[Record, ...]]]:
-    """The campaigns that can be read, with a warning for each other one."""
+    """What of `_read_all` could be read, with a warning for each campaign that could not."""
     readable, broken = _read_all(data_dir)
     for sentence in broken.values():
         warnings.warn(sentence, BrokenCampaign, stacklevel=3)
@@ -310,7 +302,3 @@ def _read_samples(path: Path, rows: int) -> list[str]:
     if header != SAMPLES_HEADER or len(lines) < rows:
         raise ValueError(f"{path}: {len(lines)} lines of samples for {rows} rows of records.csv.")
     return lines[:rows]  # a crash between the two writes leaves samples whose rows were not saved
-
-
-def _cell(value: str | int | float) -> str:
-    return "" if isinstance(value, float) and math.isnan(value) else str(value)

@@ -3,9 +3,8 @@
 from ..device import architectures
 from .compile import compile_collect, compile_jit, compile_kernel, compile_probe
 from .driver import launch, load
-from .front import PreparedWsGemm
-from .gemm import PreparedWarpSplitK, matmul
 from .mailbox import Mailbox, MissingPublisher
+from .prepared import PreparedWarpSplitK, PreparedWsGemm, matmul
 from .runner import bind, run
 
 __all__ = [

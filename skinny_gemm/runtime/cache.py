@@ -1,7 +1,7 @@
 """The disk cache of compiled kernels: one zip file an entry, data only.
 
-Entries are written whole, so that concurrent processes at worst compile the same kernel twice. An entry that does not
-read back whole (zip members carry checksums) counts as absent and is overwritten.
+Written whole, so that concurrent processes at worst compile a kernel twice; one that is damaged (zip members carry
+checksums) counts as absent.
 """
 
 import dataclasses
@@ -30,15 +30,10 @@ def load(key: str) -> CompiledKernel | None:
         with zipfile.ZipFile(cache_dir() / f"{key}.zip") as entry:
             meta = json.loads(entry.read("kernel.json"))
             ptx, cubin = entry.read("kernel.ptx").decode(), entry.read("kernel.cubin")
-        return CompiledKernel(
-            parameters=tuple(Parameter(**parameter) for parameter in meta.pop("parameters")),
-            resources=Resources(**meta.pop("resources")),
-            block=tuple(meta.pop("block")),
-            cluster=tuple(meta.pop("cluster")),
-            ptx=ptx,
-            cubin=cubin,
-            **meta,
-        )
+        meta["parameters"] = tuple(Parameter(**parameter) for parameter in meta["parameters"])
+        meta["resources"] = Resources(**meta["resources"])
+        meta["block"], meta["cluster"] = tuple(meta["block"]), tuple(meta["cluster"])
+        return CompiledKernel(ptx=ptx, cubin=cubin, **meta)
     except Exception:  # a damaged zip raises half a dozen kinds, zlib's among them
         return None
 

@@ -1,8 +1,4 @@
-"""Compiles CuTe DSL kernels for any architecture on any machine; no GPU needed.
-
-`compile_kernel` looks in memory, then on disk, then asks the compiler. `compile_jit` turns one DSL function into a
-`CompiledKernel` and is what a kernel outside the tactic registry uses.
-"""
+"""Compiles CuTe DSL kernels for any architecture on any machine, without a GPU; looks in memory and on disk first."""
 
 import functools
 import hashlib
@@ -10,8 +6,7 @@ import importlib
 import importlib.metadata
 import tempfile
 import threading
-from collections.abc import Callable, Mapping
-from types import ModuleType
+from collections.abc import Mapping
 from typing import Any
 
 from .. import device as devices
@@ -19,7 +14,7 @@ from ..artifact import CompiledKernel, Parameter
 from ..checks import check_choice
 from ..problem import GemmProblem
 from ..tactics import Tactic
-from . import cache
+from . import cache, sass
 from .sources import source_digest
 
 _memory: dict[str, CompiledKernel] = {}
@@ -29,24 +24,19 @@ _compiler_lock = threading.Lock()  # the DSL's tracer is not safe for threads; s
 def compile_kernel(
     tactic: Tactic, problem: GemmProblem, arch: str = "sm_90a", pdl: bool = True, **options: Any
 ) -> CompiledKernel:
-    """The kernel of `tactic` for `problem`, from the cache or newly compiled.
+    """The kernel of `tactic`, legal for `problem`, from the cache or newly compiled; ValueError for an unknown `arch`.
 
     One binary serves every problem of the same `tactic.specialisation`. `pdl` compiles programmatic dependent launch
-    in; `options` are those of the kernel's `build`. The caller checks legality first (`tactic.check`). ValueError for
-    an unknown architecture.
+    in; `options` are those of the kernel's `build`.
     """
-    special = {**tactic.specialisation(problem), **options}
-
-    def build(kernels: ModuleType) -> Any:
-        return kernels.build(tactic.problem(problem), tactic, pdl, **options)
-
-    return _cached(tactic.kernel, tactic.module, str(tactic), special, arch, pdl, build)
+    special, arguments = {**tactic.specialisation(problem), **options}, (tactic.problem(problem), tactic)
+    return _cached(tactic.kernel, tactic.module, str(tactic), special, arch, pdl, arguments, options)
 
 
 def compile_collect(latent: int, experts: int, arch: str = "sm_90a", pdl: bool = True) -> CompiledKernel:
     """The mailbox's consumer for rows of `latent` BF16 and `experts` FP32, from the cache or newly compiled."""
     special, module = {"latent": latent, "experts": experts}, "skinny_gemm.kernels.collect"
-    return _cached("collect", module, "", special, arch, pdl, lambda kernels: kernels.build(latent, experts, pdl))
+    return _cached("collect", module, "", special, arch, pdl, (latent, experts), {})
 
 
 def compile_probe(probe: Any, arch: str) -> CompiledKernel:
@@ -55,15 +45,9 @@ def compile_probe(probe: Any, arch: str) -> CompiledKernel:
 
 
 def _cached(
-    kernel: str,
-    module: str,
-    tactic: str,
-    special: Mapping[str, Any],
-    arch: str,
-    pdl: bool,
-    build: Callable[[ModuleType], Any],
+    kernel: str, module: str, tactic: str, special: Mapping, arch: str, pdl: bool, arguments: tuple, options: Mapping
 ) -> CompiledKernel:
-    """The kernel that `build(module)` makes, unless one of the same name, `tactic` and `special` is in a cache."""
+    """What the `build` of `module` makes of `arguments` and `options`, unless a cache has it."""
     check_choice("arch", arch, devices.architectures())
     identity = (kernel, tactic, sorted(special.items()), arch, pdl, dsl_version(), source_digest(module))
     key = hashlib.sha256(repr(identity).encode()).hexdigest()[:32]
@@ -71,10 +55,9 @@ def _cached(
         facts = {**special, "tactic": tactic, "dsl": dsl_version(), "source": source_digest(module)}
         compiled = cache.load(key)
         if compiled is None or (compiled.kernel, compiled.arch, compiled.facts) != (kernel, arch, facts):
-            built = build(importlib.import_module(module))
-            compiled = compile_jit(
-                kernel, built, built.parameters, built.block, built.smem_bytes, arch, pdl, facts, built.cluster
-            )
+            built = importlib.import_module(module).build(*arguments, pdl, **options)
+            shape = built.parameters, built.block, built.smem_bytes
+            compiled = compile_jit(kernel, built, *shape, arch, pdl, facts, built.cluster)
             cache.store(key, compiled)
         _memory[key] = compiled
     return _memory[key]
@@ -100,8 +83,6 @@ def compile_jit(
     from cutlass.base_dsl.compiler import DumpDir
     from cutlass.cute.runtime import make_ptr
 
-    from . import sass
-
     integers = {"i32": cutlass.Int32, "i64": cutlass.Int64}
     arguments = [
         make_ptr(getattr(cutlass, p.dtype), p.alignment, cute.AddressSpace.gmem, assumed_align=p.alignment)
@@ -118,19 +99,9 @@ def compile_jit(
         ptx, cubin = result.__ptx__, result.__cubin__
     if faults := sass.misencoded_copies(cubin):
         raise ValueError(f"the assembler mis-encoded {len(faults)} copies for {arch}, first at {faults[0]:#x}")
+    resources = sass.resources(cubin, entry)
     return CompiledKernel(
-        kernel=kernel,
-        entry=entry,
-        arch=arch,
-        ptx=ptx,
-        cubin=cubin,
-        parameters=parameters,
-        block=block,
-        cluster=cluster,
-        smem_bytes=smem_bytes,
-        pdl=pdl,
-        resources=sass.resources(cubin, entry),
-        facts=facts or {},
+        kernel, entry, arch, ptx, cubin, parameters, block, cluster, smem_bytes, pdl, resources, facts or {}
     )
 
 

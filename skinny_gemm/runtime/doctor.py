@@ -4,12 +4,15 @@ import importlib.metadata
 import platform
 import sys
 import warnings
+from collections.abc import Callable
 from typing import Any
+
+from cuda.bindings import driver as cuda
 
 from .. import device as devices
 from .. import records
 from ..catalogue import data_dir, shapes
-from . import cache, sass
+from . import cache, driver, sass
 
 PACKAGES = ("nvidia-cutlass-dsl", "torch", "cuda-python", "jupyterlab", "ipywidgets", "matplotlib", "pandas", "numpy")
 
@@ -26,43 +29,32 @@ def doctor() -> dict[str, Any]:
         "platform": f"{platform.system()} {platform.machine()}",
         "gpu": gpu.title if gpu else None,
         "arch": gpu.arch if gpu else None,
-        "driver": _driver_version(),
+        "driver": _answer(_driver_version),
         "backend": "cuda" if gpu else "interpreter",
-        "packages": {name: _version(name) for name in PACKAGES},
-        "nvdisasm": _tool("nvdisasm"),
+        "packages": {name: _answer(importlib.metadata.version, name) for name in PACKAGES},
+        "nvdisasm": _answer(sass.tool, "nvdisasm"),
         "cache": str(cache.cache_dir()),
         "catalogue": catalogue,
         "campaigns": _campaigns(),
     }
 
 
-def _version(package: str) -> str | None:
+def _answer(ask: Callable[..., str], *about: str) -> str | None:
+    """What `ask` tells, or None where there is no such package, tool or driver."""
     try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
+        return ask(*about)
+    except (importlib.metadata.PackageNotFoundError, FileNotFoundError, RuntimeError):
         return None
 
 
-def _driver_version() -> str | None:
+def _driver_version() -> str:
     """CUDA version the installed driver supports, such as "13.0"."""
-    from cuda.bindings import driver
-
-    try:
-        status, version = driver.cuDriverGetVersion()
-    except RuntimeError:  # no libcuda on this machine
-        return None
-    return f"{version // 1000}.{version % 1000 // 10}" if status == driver.CUresult.CUDA_SUCCESS else None
-
-
-def _tool(name: str) -> str | None:
-    try:
-        return sass.tool(name)
-    except FileNotFoundError:
-        return None
+    version = driver.check(cuda.cuDriverGetVersion())
+    return f"{version // 1000}.{version % 1000 // 10}"
 
 
 def _campaigns() -> dict[str, str]:
-    """Campaign id to a line that says where it was measured, or why it cannot be read."""
+    """Campaign id to where it was measured, or why it cannot be read."""
     with warnings.catch_warnings(action="ignore", category=records.BrokenCampaign):  # told here
         try:
             known = {name: f"{c.gpu}, {c.date}, commit {c.commit[:7]}" for name, c in records.campaigns().items()}

@@ -2,8 +2,12 @@
 
 import ctypes
 import functools
+import itertools
+from collections.abc import Iterable
 from math import prod
 from typing import Any
+
+from cuda.bindings import driver as cuda
 
 from ..artifact import CompiledKernel, LaunchArguments
 
@@ -13,34 +17,30 @@ _PARAMETER_TYPES = {"pointer": ctypes.c_void_p, "i32": ctypes.c_int32, "i64": ct
 
 def check(result: tuple) -> Any:
     """The values of a driver call's result; RuntimeError names the CUDA error otherwise."""
-    from cuda.bindings import driver
-
     status, *values = result
-    if status != driver.CUresult.CUDA_SUCCESS:
-        _, name = driver.cuGetErrorName(status)
-        _, text = driver.cuGetErrorString(status)
+    if status != cuda.CUresult.CUDA_SUCCESS:
+        _, name = cuda.cuGetErrorName(status)
+        _, text = cuda.cuGetErrorString(status)
         raise RuntimeError(f"CUDA driver: {name.decode()}: {text.decode()}")
     return values[0] if len(values) == 1 else values
 
 
+def _primary_context(ordinal: int) -> Any:
+    """The context of device `ordinal` that PyTorch uses too."""
+    check(cuda.cuInit(0))
+    return check(cuda.cuDevicePrimaryCtxRetain(check(cuda.cuDeviceGet(ordinal))))
+
+
 @functools.lru_cache(maxsize=1024)
 def _function(cubin: bytes, entry: str, smem_bytes: int, block: tuple, cluster: tuple, ordinal: int):
-    """The loaded function of a cubin on device `ordinal`, allowed its shared memory and cluster size.
-
-    ValueError if the device cannot run clusters of that size with that much shared memory.
-    """
-    from cuda.bindings import driver
-
-    check(driver.cuInit(0))
-    # The primary context is the one PyTorch uses.
-    context = check(driver.cuDevicePrimaryCtxRetain(check(driver.cuDeviceGet(ordinal))))
-    check(driver.cuCtxSetCurrent(context))
-    function = check(driver.cuModuleGetFunction(check(driver.cuModuleLoadData(cubin)), entry.encode()))
-    attribute = driver.CUfunction_attribute
-    check(driver.cuFuncSetAttribute(function, attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, smem_bytes))
+    """The loaded function of a cubin on device `ordinal`, allowed its shared memory and cluster size."""
+    check(cuda.cuCtxSetCurrent(_primary_context(ordinal)))
+    function = check(cuda.cuModuleGetFunction(check(cuda.cuModuleLoadData(cubin)), entry.encode()))
+    attribute = cuda.CUfunction_attribute
+    check(cuda.cuFuncSetAttribute(function, attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, smem_bytes))
     size = prod(cluster)
     if size > PORTABLE_CLUSTER:
-        check(driver.cuFuncSetAttribute(function, attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1))
+        check(cuda.cuFuncSetAttribute(function, attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1))
     if size > 1 and not _resident_clusters(function, block, size, smem_bytes):
         fits = next((s for s in range(size - 1, 1, -1) if _resident_clusters(function, block, s, smem_bytes)), 1)
         raise ValueError(
@@ -52,37 +52,32 @@ def _function(cubin: bytes, entry: str, smem_bytes: int, block: tuple, cluster: 
 
 def _resident_clusters(function, block: tuple, size: int, smem_bytes: int) -> int:
     """How many clusters of `size` such CTAs the current device runs at a time; 0 where it cannot run one."""
-    from cuda.bindings import driver
-
-    config = _configuration((size, 1, 1), block, smem_bytes, [_cluster_attribute((size, 1, 1))])
-    status, clusters = driver.cuOccupancyMaxActiveClusters(function, config)
-    if status == driver.CUresult.CUDA_ERROR_INVALID_CLUSTER_SIZE:
+    config = _configuration((size, 1, 1), block, smem_bytes, (size, 1, 1), pdl=False)
+    status, clusters = cuda.cuOccupancyMaxActiveClusters(function, config)
+    if status == cuda.CUresult.CUDA_ERROR_INVALID_CLUSTER_SIZE:
         return 0
     return check((status, clusters))
 
 
-def _configuration(grid: tuple, block: tuple, smem_bytes: int, attributes: list):
-    from cuda.bindings import driver
-
-    config = driver.CUlaunchConfig()
+def _configuration(grid: tuple, block: tuple, smem_bytes: int, cluster: tuple, pdl: bool):
+    config, attributes = cuda.CUlaunchConfig(), []
     config.gridDimX, config.gridDimY, config.gridDimZ = grid
     config.blockDimX, config.blockDimY, config.blockDimZ = block
     config.sharedMemBytes = smem_bytes
+    if pdl:
+        attributes.append(attribute := cuda.CUlaunchAttribute())
+        attribute.id = cuda.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+        attribute.value.programmaticStreamSerializationAllowed = 1
+    if cluster != (1, 1, 1):
+        attributes.append(attribute := cuda.CUlaunchAttribute())
+        attribute.id = cuda.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+        attribute.value.clusterDim.x, attribute.value.clusterDim.y, attribute.value.clusterDim.z = cluster
     config.attrs, config.numAttrs = attributes, len(attributes)
     return config
 
 
-def _cluster_attribute(cluster: tuple):
-    from cuda.bindings import driver
-
-    attribute = driver.CUlaunchAttribute()
-    attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
-    attribute.value.clusterDim.x, attribute.value.clusterDim.y, attribute.value.clusterDim.z = cluster
-    return attribute
-
-
 def load(compiled: CompiledKernel, ordinal: int = 0) -> Any:
-    """Loads `compiled` on CUDA device `ordinal`, so that a later `launch` only enqueues; returns the function.
+    """The function of `compiled` on CUDA device `ordinal`, so that a later `launch` only enqueues.
 
     ValueError, saying how large they may be, if the device cannot run clusters of its size.
     """
@@ -90,11 +85,7 @@ def load(compiled: CompiledKernel, ordinal: int = 0) -> Any:
 
 
 def launch(
-    compiled: CompiledKernel,
-    arguments: LaunchArguments,
-    stream: Any = None,
-    pdl: bool | None = None,
-    ordinal: int = 0,
+    compiled: CompiledKernel, arguments: LaunchArguments, stream: Any = None, pdl: bool | None = None, ordinal: int = 0
 ) -> None:
     """Enqueues one launch on `stream` (a raw handle, or None for PyTorch's current one) of device `ordinal`.
 
@@ -102,25 +93,16 @@ def launch(
     its predecessor on the stream has finished, and itself waits before it reads what the predecessor wrote. Without
     the attribute the kernel's own PDL instructions do nothing.
     """
-    from cuda.bindings import driver
-
     if stream is None:
         import torch
 
         stream = torch.cuda.current_stream(ordinal).cuda_stream
-    attributes = []
-    if compiled.pdl if pdl is None else pdl:
-        attribute = driver.CUlaunchAttribute()
-        attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-        attribute.value.programmaticStreamSerializationAllowed = 1
-        attributes.append(attribute)
-    if compiled.cluster != (1, 1, 1):
-        attributes.append(_cluster_attribute(compiled.cluster))
-    config = _configuration(arguments.grid, compiled.block, compiled.smem_bytes, attributes)
-    config.hStream = driver.CUstream(int(stream))
+    pdl = compiled.pdl if pdl is None else pdl
+    config = _configuration(arguments.grid, compiled.block, compiled.smem_bytes, compiled.cluster, pdl)
+    config.hStream = cuda.CUstream(int(stream))
     values = tuple(value.data_ptr() if hasattr(value, "data_ptr") else value or 0 for value in arguments.values)
     types = tuple(_PARAMETER_TYPES[parameter.kind] for parameter in compiled.parameters)
-    check(driver.cuLaunchKernelEx(config, load(compiled, ordinal), (values, types), 0))
+    check(cuda.cuLaunchKernelEx(config, load(compiled, ordinal), (values, types), 0))
 
 
 def run_on_host_arrays(compiled: CompiledKernel, arguments: LaunchArguments) -> None:
@@ -128,20 +110,30 @@ def run_on_host_arrays(compiled: CompiledKernel, arguments: LaunchArguments) -> 
 
     Needs no PyTorch, so that profilers and sanitizers start fast and see this kernel only.
     """
-    from cuda.bindings import driver
-
     load(compiled)
     arrays = {i: value for i, value in enumerate(arguments.values) if hasattr(value, "nbytes")}
-    copies = {i: check(driver.cuMemAlloc(array.nbytes)) for i, array in arrays.items()}
+    copies = {i: check(cuda.cuMemAlloc(array.nbytes)) for i, array in arrays.items()}
     try:
         for i, pointer in copies.items():
-            check(driver.cuMemcpyHtoD(pointer, arrays[i].ctypes.data, arrays[i].nbytes))
+            check(cuda.cuMemcpyHtoD(pointer, arrays[i].ctypes.data, arrays[i].nbytes))
         values = tuple(int(copies[i]) if i in copies else value for i, value in enumerate(arguments.values))
         launch(compiled, LaunchArguments(arguments.grid, values), stream=0)
-        check(driver.cuCtxSynchronize())
+        check(cuda.cuCtxSynchronize())
         for i, pointer in copies.items():
             if compiled.parameters[i].written:
-                check(driver.cuMemcpyDtoH(arrays[i].ctypes.data, pointer, arrays[i].nbytes))
+                check(cuda.cuMemcpyDtoH(arrays[i].ctypes.data, pointer, arrays[i].nbytes))
     finally:
         for pointer in copies.values():
-            driver.cuMemFree(pointer)  # unchecked: an error above is the one to report
+            cuda.cuMemFree(pointer)  # unchecked: an error above is the one to report
+
+
+def enable_peers(ordinals: Iterable[int]) -> None:
+    """Lets every CUDA device of `ordinals` store to the others; ValueError where one cannot."""
+    for storing, peer in itertools.permutations(sorted(ordinals), 2):
+        if not check(cuda.cuDeviceCanAccessPeer(*(check(cuda.cuDeviceGet(ordinal)) for ordinal in (storing, peer)))):
+            raise ValueError(f"cuda:{storing} cannot store to cuda:{peer}: peers need GPUs with P2P access")
+        check(cuda.cuCtxPushCurrent(_primary_context(storing)))
+        status = cuda.cuCtxEnablePeerAccess(_primary_context(peer), 0)
+        check(cuda.cuCtxPopCurrent())
+        if status[0] != cuda.CUresult.CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED:
+            check(status)

@@ -6,7 +6,7 @@ decide the machine: CUDA tensors are served on their GPU, CPU tensors in the int
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any, Self
 
@@ -18,20 +18,19 @@ from ..checks import check_integer, is_integer
 from ..layouts import mailbox as layout
 from ..problem import FrontProblem
 from ..tactics import MAX_M
-from . import runner
-from .boxes import ALIGNMENT, BUFFERS, allocate, arm, check_armed, check_boxes, enable_peers
+from . import driver, runner
 from .compile import compile_collect
-from .tensors import device_of
+from .tensors import check_tensor, device_of, known_device, overlap
 
+BUFFERS = 2  #: used in turn
+ALIGNMENT = 16  #: bytes, of a mailbox: what one store publishes
 MAX_PEERS = 16  #: mailboxes that are parameters of one kernel
-TIMEOUT_S = 1.0
 
 
 class MissingPublisher(RuntimeError):
-    """A rank did not publish in time.
+    """A rank did not publish in time: `rank` owed the first fragment missing, by `token`, then by BF16 `column`.
 
-    `token`, `column` and `rank` tell of the first fragment that is missing, by token, then by BF16 column of the
-    mailbox's row; `ranks` are all of which some fragment is missing.
+    `ranks` are all of which some fragment is missing.
     """
 
     def __init__(self, sentence: str, token: int, column: int, rank: int, ranks: tuple[int, ...]):
@@ -45,33 +44,25 @@ class _Step:
 
     number: int = 0
     m: int | None = None  #: tokens, once a rank has published
-    ranks: set[int] = field(default_factory=set)  #: who has published
+    ranks: frozenset[int] = frozenset()  #: who has published
 
 
 class Mailbox:
     """Where the ranks of a front publish and from where `collect` gathers: `local`, `peers` and `multicast` make one.
 
     A mailbox is BF16 `[2, capacity, width]`: two buffers, used in turn, a row per token, `layouts.mailbox` for the
-    columns; what nobody has published yet holds the sentinel -0.0. In every step each rank publishes once
-    (`PreparedWsGemm.run`), then each consumer collects once, which also re-arms the buffer:
-
-        for x in steps:
-            for rank in range(front.ranks):      # virtual ranks; a real rank publishes for itself only
-                prepared[rank].run(x, rank)
-            latent, logits = mailbox.collect()
+    columns, and the sentinel -0.0 where nobody has published. In every step each rank publishes once
+    (`PreparedWsGemm.run`), then each consumer collects once, which also re-arms the buffer.
 
     Two buffers suffice: a rank publishes step s+1 only after its own `collect` of step s, and that needed step s of
-    everybody, each of whom had collected (and re-armed) step s-1 before publishing it. So whoever publishes s+1 finds
-    the buffer of s-1 re-armed everywhere, while slower ranks still read s from the other. One buffer would not do:
-    a fast rank would overwrite what a slow one has yet to read.
+    everybody, each of whom had collected (and re-armed) step s-1 before. So whoever publishes s+1 finds the buffer of
+    s-1 re-armed everywhere, while slower ranks still read s from the other, which a single buffer would overwrite.
 
-    Everything is enqueued on PyTorch's current stream. Use one stream, or order streams by events: a step is published
-    after the collect of the step before. Capturing in a CUDA graph fixes the buffers that a step uses: capture two
-    steps (or any even number), so that replays go on alternating and end at the buffer they began with. The buffers are
-    those of the steps captured: between a capture and its replays, and between replays, an even number of other steps
-    may run, never an odd one, which would leave the replay publishing into the buffer that is in use. A captured
-    `collect` cannot raise: call `check` after a replay. Replays do not count: `step` stays at what was captured last,
-    and a message names the step of the capture, whichever replay failed.
+    Everything is enqueued on PyTorch's current stream; order several streams by events: a step is published after the
+    collect of the step before. A CUDA graph fixes the buffers that its steps use: capture an even number of steps, and
+    let an even number of others run between a capture and its replays, and between replays, lest a replay publish into
+    the buffer in use. A captured `collect` cannot raise: call `check` after a replay. Replays do not count: `step`
+    stays at what was captured last, and a message names the step of the capture, whichever replay failed.
 
     The boxes must be empty when the `Mailbox` is made, and belong to it alone: one that holds anything is refused, but
     a second `Mailbox` over boxes that happen to be empty is not noticed, and steals steps of the first. Where several
@@ -86,18 +77,21 @@ class Mailbox:
         import torch
 
         self.front, self.transport, self.boxes, self.address = front, transport, list(boxes), address
-        own = [box for box in self.boxes if box is not None]
-        self.capacity = own[0].shape[1]
+        own = {rank: box for rank, box in enumerate(self.boxes) if box is not None}
+        self.devices = list(dict.fromkeys(box.device for box in own.values()))  #: those of this process
+        first = next(iter(own.values()))
+        self.capacity = first.shape[1]
         words = layout.status_words(self.capacity, front.width)
-        self._status: list[Any] = [
-            None if box is None else box.new_zeros(words, dtype=torch.int32) for box in self.boxes
-        ]
-        self._collect = compile_collect(front.latent, front.experts, device_of(own[0]).arch)
-        for rank, box in enumerate(self.boxes):
-            if box is not None:
-                check_armed(box, front, rank)
-                runner.load(self._collect, box.device)
-        self._start()
+        self._status = {rank: box.new_zeros(words, dtype=torch.int32) for rank, box in own.items()}
+        self._collect = compile_collect(front.latent, front.experts, device_of(first).arch)
+        for rank, box in own.items():
+            if (box.view(torch.int16) != _sentinels(front, box.device)).any():
+                raise ValueError(
+                    f"the mailbox of rank {rank} is not empty, but must be new from Mailbox.allocate, or filled from "
+                    "such a tensor with copy_, and nobody may have published into it yet"
+                )
+            runner.load(self._collect, box.device)
+        self._steps, self._broken = [_Step() for _ in self.boxes], ""  #: the latter says what was missing
 
     @classmethod
     def local(cls, front: FrontProblem, device: Any = "cpu", capacity: int = MAX_M) -> Self:
@@ -120,8 +114,8 @@ class Mailbox:
             )
         if boxes is None:
             boxes = [cls.allocate(front, device, capacity) for _ in range(front.ranks)]
-        check_boxes(front, boxes)
-        enable_peers(boxes)
+        _check_boxes(front, boxes)
+        driver.enable_peers({box.device.index for box in boxes if box.is_cuda})
         return cls(front, "peers", boxes)
 
     @classmethod
@@ -132,13 +126,13 @@ class Mailbox:
 
         On GPUs `address` is the multicast address, as an integer, of a `[2, capacity, width]` mailbox, and `boxes` has
         the ordinary view of it for each rank that collects in this process, None for the others. The caller makes the
-        multicast object, this package never does, and fills each view from `allocate` with `copy_`. On the CPU there is
-        no address: the interpreter emulates one over `boxes`, empty tensors from `allocate`, or new ones.
+        multicast object and fills each view from `allocate` with `copy_`. On the CPU there is no address: the
+        interpreter emulates one over `boxes`, empty tensors from `allocate`, or new ones.
         """
         front = unshaped(front)
         if boxes is None:
             boxes = [cls.allocate(front, "cpu", capacity) for _ in range(front.ranks)]
-        check_boxes(front, boxes, some=address is not None)
+        _check_boxes(front, boxes, some=address is not None)
         on_gpu = any(box is not None and box.is_cuda for box in boxes)
         if on_gpu != (address is not None):
             wanted = "an integer on GPUs" if on_gpu else "None on the CPU, where the interpreter emulates it"
@@ -150,12 +144,12 @@ class Mailbox:
     @staticmethod
     def allocate(front: FrontProblem, device: Any = "cpu", capacity: int = MAX_M) -> Any:
         """An empty mailbox tensor, BF16 `[2, capacity, width]` on `device`: the sentinel everywhere."""
-        return allocate(unshaped(front), device, capacity)
+        import torch
 
-    @property
-    def devices(self) -> list:
-        """The devices that it lies on, in this process: one, or those of the ranks."""
-        return list(dict.fromkeys(box.device for box in self.boxes if box is not None))
+        front, device = unshaped(front), known_device(device)
+        check_integer("capacity", capacity, 1, MAX_M)
+        bits = _sentinels(front, device).expand(BUFFERS, capacity, front.width)
+        return bits.contiguous().view(torch.bfloat16)
 
     def home(self, rank: int) -> Any:
         """The tensor that `rank` collects from; None if another process has it."""
@@ -163,10 +157,10 @@ class Mailbox:
 
     @property
     def options(self) -> dict[str, Any]:
-        """What the publishing kernel is compiled with."""
-        if self.transport == "local":
-            return {}  # the default: the same binary as without a mailbox
-        return {"transport": self.transport, **({"peers": len(self.boxes)} if self.transport == "peers" else {})}
+        """What the publishing kernel is compiled with: nothing for a local mailbox, the same binary as without one."""
+        if self.transport == "peers":
+            return {"transport": "peers", "peers": len(self.boxes)}
+        return {} if self.transport == "local" else {"transport": self.transport}
 
     def step(self, rank: int = 0) -> int:
         """The step that `rank` publishes and collects next, from 0 on; its buffer is `step % 2`."""
@@ -175,8 +169,7 @@ class Mailbox:
     def targets(self, rank: int, m: int) -> dict[str, Any]:
         """Where `rank` publishes M tokens of its current step: the kernel's mailbox parameters by name.
 
-        ValueError if it has published already, for an M above `capacity` or other than that of the step's other
-        publishers, and for a rank that does not exist.
+        ValueError if it has published already, does not exist, or M is above `capacity` or not the other publishers'.
         """
         self._refuse_broken()
         consumer = self._consumer(rank)
@@ -199,11 +192,10 @@ class Mailbox:
     def published(self, rank: int, m: int) -> None:
         """Notes that `rank` has published (enqueued) M tokens of its current step."""
         step = self._steps[self._consumer(rank)]
-        step.ranks.add(rank)
-        step.m = m
+        step.ranks, step.m = step.ranks | {rank}, m
 
     def collect(
-        self, rank: int = 0, m: int | None = None, timeout_s: float = TIMEOUT_S, wait: bool = True, **interpreting: Any
+        self, rank: int = 0, m: int | None = None, timeout_s: float = 1.0, wait: bool = True, **interpreting: Any
     ) -> tuple[Any, Any]:
         """(latent BF16 `[M, latent]`, logits FP32 `[M, experts]`) of this step, new tensors on the mailbox's device.
 
@@ -211,7 +203,6 @@ class Mailbox:
         Re-arms the buffer and goes on to the next step. On a GPU it returns once the kernel is done, so as to raise
         `MissingPublisher` if a fragment did not arrive in `timeout_s` seconds; with `wait` False, and always in a CUDA
         graph capture, it only enqueues, and `check` tells. `interpreting`: options of `interpreter.run`, for the CPU.
-
         ValueError, before anything runs, for an M above `capacity`, unknown, or other than what was published.
         """
         import torch
@@ -244,8 +235,7 @@ class Mailbox:
     def check(self, rank: int = 0) -> None:
         """Waits for the collects of `rank` enqueued so far; raises `MissingPublisher` if a fragment was missing.
 
-        It tells of the first of them that failed: its step and its timeout, and of all that was missing then the first
-        token and column.
+        It tells of the first of them that failed: its step, its timeout, and the first token and column missing then.
         """
         consumer = self._consumer(rank, collecting=True)
         front, status = self.front, self._status[consumer]
@@ -266,23 +256,18 @@ class Mailbox:
         """
         import torch
 
-        for box, status in zip(self.boxes, self._status, strict=True):
-            if box is not None:
-                if box.is_cuda:
-                    torch.cuda.synchronize(box.device)
-                arm(box, self.front)
-                status.zero_()
-        for box in self.boxes:
-            if box is not None and box.is_cuda:
-                torch.cuda.synchronize(box.device)
-        self._start()
-
-    def _start(self) -> None:
-        self._steps = [_Step() for _ in self.boxes]
-        self._broken = ""  #: what was missing, once something was
+        gpus = [device for device in self.devices if device.type == "cuda"]
+        for device in gpus:
+            torch.cuda.synchronize(device)
+        for rank, status in self._status.items():
+            self.boxes[rank].view(torch.int16).copy_(_sentinels(self.front, status.device))
+            status.zero_()
+        for device in gpus:
+            torch.cuda.synchronize(device)
+        self._steps, self._broken = [_Step() for _ in self.boxes], ""
 
     def _consumer(self, rank: int, collecting: bool = False) -> int:
-        """The number of the mailbox that `rank` collects from."""
+        """Which mailbox `rank` collects from."""
         check_integer("rank", rank, 0, self.front.ranks - 1)
         if collecting and self.transport == "local" and rank:
             raise ValueError(f"rank is {rank}, but must be 0: a local mailbox has a single consumer")
@@ -302,20 +287,47 @@ def unshaped(front: FrontProblem) -> FrontProblem:
     return replace(front, m=1)
 
 
+def _sentinels(front: FrontProblem, device: Any) -> Any:
+    """An empty row as bits, int16 `[width]`: a conversion might lose the sign of a zero."""
+    import torch
+
+    return torch.from_numpy(layout.empty(1, front.latent, front.experts).view(np.int16)[0]).to(device)
+
+
+def _check_boxes(front: FrontProblem, boxes: Sequence, some: bool = False) -> None:
+    """ValueError unless `boxes` has a mailbox for every rank (with `some`: for at least one, None for others)."""
+    if not isinstance(boxes, list | tuple) or len(boxes) != front.ranks:
+        count = f"{len(boxes)} tensors" if isinstance(boxes, list | tuple) else f"a {type(boxes).__name__}"
+        raise ValueError(f"boxes is {count}, but must be a list of {front.ranks}, one per rank")
+    own = {rank: box for rank, box in enumerate(boxes) if not (some and box is None)}
+    if not own:
+        raise ValueError("boxes has no tensor, but some rank of this process must collect")
+    capacity: int | str = "capacity"  # any, but the same of all
+    for rank, box in own.items():
+        name = f"the mailbox of rank {rank}"
+        check_tensor(name, box, (BUFFERS, capacity, front.width), ALIGNMENT)
+        capacity = check_integer(f"the capacity of {name}", box.shape[1], 1, MAX_M)
+        if box.is_cuda != next(iter(own.values())).is_cuda:
+            raise ValueError(f"{name} is on {box.device}, but all must be on CUDA devices or all on the CPU")
+        for other, earlier in own.items():
+            if other < rank and box.device == earlier.device and overlap(box, earlier):
+                raise ValueError(f"{name} overlaps that of rank {other}, but must have memory of its own")
+
+
 def _missing_publisher(front: FrontProblem, missing: np.ndarray, when: str) -> MissingPublisher:
     """The error that tells of `missing`, a 1 for each fragment `[tokens, fragments]` that did not arrive."""
     tokens, fragments = missing.nonzero()  # in the order of tokens, then of columns
     columns = fragments * layout.FRAGMENT_BYTES // 2
     token, column = int(tokens[0]), int(columns[0])
+    ranks = sorted({layout.publisher(int(c), front.latent, front.shard, front.valid) for c in np.unique(columns)})
     rank = layout.publisher(column, front.latent, front.shard, front.valid)
-    ranks = {layout.publisher(int(c), front.latent, front.shard, front.valid) for c in np.unique(columns)}
     logit = (column - front.latent) // 2
     what = f"latent column {column}" if column < front.latent else f"the logit of expert {logit}"
     more = []
     if others := np.unique(tokens).size - 1:
         more.append(f"{others} other token{'s' * (others > 1)} incomplete")
-    if also := [str(other) for other in sorted(ranks - {rank})]:
+    if also := [str(other) for other in ranks if other != rank]:
         more.append(f"parts of rank{'s' * (len(also) > 1)} {', '.join(also)} missing too")
     details = f" ({', '.join(more)})" if more else ""
     sentence = f"rank {rank} did not publish {what} of token {token}{details} {when}"
-    return MissingPublisher(sentence, token, column, rank, tuple(sorted(ranks)))
+    return MissingPublisher(sentence, token, column, rank, tuple(ranks))

@@ -31,17 +31,12 @@ def bind(compiled: CompiledKernel, tactic: Tactic, x: Any, weight: Any, out: Any
     """
     m, k = x.shape
     named = {"x": x, "weight": weight, "out": out, "mailbox": out, "bias": None, "rank": 0, "m": m, **others}
-    return LaunchArguments(
-        grid=tactic.grid(GemmProblem(m, weight.shape[0], k)),
-        values=tuple(named[parameter.name] for parameter in compiled.parameters),
-    )
+    values = tuple(named[parameter.name] for parameter in compiled.parameters)
+    return LaunchArguments(tactic.grid(GemmProblem(m, weight.shape[0], k)), values)
 
 
 def choose(backend: str) -> tuple[str, devices.Device]:
-    """The machine ("cuda" or "interpreter") that `backend` means here, and the device whose limits apply.
-
-    "auto" is a GPU if there is one. ValueError for an unknown name, and for "cuda" without a GPU.
-    """
+    """The machine ("cuda" or "interpreter") that `backend` means here, and the device whose limits apply."""
     check_choice("backend", backend, BACKENDS)
     gpu = devices.current()
     if backend == "cuda" and gpu is None:
@@ -63,10 +58,9 @@ def load(compiled: CompiledKernel, device: Any) -> None:
 def run(compiled: CompiledKernel, arguments: LaunchArguments, backend: str = "auto", **interpreting: Any) -> Execution:
     """Runs one launch of `compiled` where its arguments lie: CUDA tensors on their GPU, others in the interpreter.
 
-    CUDA tensors: enqueues on PyTorch's current stream of their GPU (the first one's: mailboxes of peers lie elsewhere),
-    waits for nothing, and may be captured in a graph.
-    NumPy arrays: with `backend` "cuda" they are copied to the first GPU and what the kernel writes back again.
-    `interpreting`: options of `interpreter.run` (schedule, trace, races ...); a GPU ignores them.
+    CUDA tensors: enqueues on the current stream of the first one's GPU (mailboxes of peers lie elsewhere), waits for
+    nothing, and may be captured in a graph. NumPy arrays: with `backend` "cuda" they are copied to the first GPU and
+    back. `interpreting`: options of `interpreter.run` (schedule, trace, races ...); a GPU ignores them.
     """
     gpu = next((value.device for value in arguments.values if getattr(value, "is_cuda", False)), None)
     if gpu is None and backend != "cuda":

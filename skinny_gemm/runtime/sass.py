@@ -1,7 +1,4 @@
-"""What the assembler made of a kernel: disassembly, opcode counts, resource usage, known mis-encodings.
-
-Uses NVIDIA's `nvdisasm` and `cuobjdump`, from their wheels or from an installed CUDA toolkit.
-"""
+"""What the assembler made of a kernel, by NVIDIA's `nvdisasm` and `cuobjdump`; known mis-encodings."""
 
 import functools
 import importlib.util
@@ -11,10 +8,10 @@ import struct
 import subprocess
 import tempfile
 from collections import Counter
-from pathlib import Path
 
 from ..artifact import Resources
 
+_LDGSTS, _LDGSTS_UNIFORM_BASE = 0xFAE, 0xDAE  #: opcodes, sm_90a to sm_120a
 _INSTRUCTION = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_]*)((?:\.[\w]+)*)([^;]*);")
 
 
@@ -22,8 +19,8 @@ _INSTRUCTION = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-
 def tool(name: str) -> str:
     """Path of CUDA binary utility `name`; FileNotFoundError says how to get it."""
     spec = importlib.util.find_spec("nvidia")
-    wheels = [Path(root) / "cu13" / "bin" / name for root in (spec.submodule_search_locations or ())] if spec else []
-    for candidate in (*map(str, wheels), name, f"/usr/local/cuda/bin/{name}"):
+    wheels = [f"{root}/cu13/bin/{name}" for root in (spec.submodule_search_locations or ())] if spec else []
+    for candidate in (*wheels, name, f"/usr/local/cuda/bin/{name}"):
         if found := shutil.which(candidate):
             return found
     raise FileNotFoundError(f"{name} not found: install the wheel nvidia-cuda-{name} or a CUDA toolkit")
@@ -33,23 +30,15 @@ def _run(name: str, *arguments: str, cubin: bytes) -> str:
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
-        return subprocess.run(
-            [tool(name), *arguments, file.name], check=True, capture_output=True, text=True, timeout=60
-        ).stdout
+        command = [tool(name), *arguments, file.name]
+        return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
 
 
 @functools.lru_cache(maxsize=64)
-def disassemble(cubin: bytes) -> str:
-    """The SASS of a cubin as text, one instruction a line."""
-    return _run("nvdisasm", "-c", cubin=cubin)
-
-
 def instructions(cubin: bytes) -> list[tuple[int, str, str, str]]:
     """The instructions of a cubin: (address, opcode, modifiers, operands)."""
-    return [
-        (int(address, 16), opcode, modifiers, operands.strip())
-        for address, opcode, modifiers, operands in _INSTRUCTION.findall(disassemble(cubin))
-    ]
+    rows = _INSTRUCTION.findall(_run("nvdisasm", "-c", cubin=cubin))
+    return [(int(address, 16), opcode, modifiers, operands.strip()) for address, opcode, modifiers, operands in rows]
 
 
 def opcode_counts(cubin: bytes) -> dict[str, int]:
@@ -58,21 +47,15 @@ def opcode_counts(cubin: bytes) -> dict[str, int]:
 
 
 def resources(cubin: bytes, entry: str) -> Resources:
-    """Registers, spills, stack and static shared memory of kernel `entry`.
-
-    Spills are counted in the SASS (bytes of local stores and loads) only where the kernel has a stack at all: local
-    memory is where spills go.
-    """
+    """Registers, spills, stack and static shared memory of kernel `entry`."""
     usage = _run("cuobjdump", "--dump-resource-usage", cubin=cubin)
     line = re.search(re.escape(entry) + r":\s*\n\s*(.*)", usage)
     if line is None:
         raise ValueError(f"the assembler's report does not mention kernel {entry}")
     report = {name: int(value) for name, value in re.findall(r"([A-Z]+):(\d+)", line[1])}
-    spilled = sum(
-        int(width[0]) // 8 if (width := re.findall(r"64|128", modifiers)) else 4
-        for _, opcode, modifiers, _ in (instructions(cubin) if report["STACK"] else ())
-        if opcode in ("LDL", "STL")
-    )
+    listing = instructions(cubin) if report["STACK"] else []  # spills go to the stack: without one there are none
+    local = [modifiers for _, opcode, modifiers, _ in listing if opcode in ("LDL", "STL")]
+    spilled = sum(int(width[0]) // 8 if (width := re.findall(r"64|128", modifiers)) else 4 for modifiers in local)
     return Resources(report["REG"], spilled, report["STACK"], report["SHARED"])
 
 
@@ -80,21 +63,17 @@ def misencoded_copies(cubin: bytes) -> list[int]:
     """Offsets of `LDGSTS` instructions whose descriptor register is odd: illegal, error 716 at run time.
 
     A descriptor is a pair of uniform registers and must start at an even one. ptxas breaks that where it adds a uniform
-    base to the shared address: that form (opcode 0xdae) has room for one register number, the base's, and takes the
-    next one for the descriptor. Read off the encoding, since a disassembler takes 0.8 s for each kernel; that the two
-    agree is a test.
+    base to the shared address: that form (0xdae) has room for one register number, the base's, and takes the next one
+    for the descriptor. Read off the encoding, as a disassembler takes 0.8 s a kernel; a test says that the two agree.
     """
     faults = []
     for code in _text_sections(cubin):
         for offset in range(0, len(code), 16):
-            low, high = struct.unpack_from("<QQ", code, offset)
+            low, high = struct.unpack_from("<QQ", code, offset)  # the register number is at the end of the high word
             descriptor = {_LDGSTS: high, _LDGSTS_UNIFORM_BASE: high + 1}.get(low & 0xFFF, 0)
             if descriptor & 1:
                 faults.append(offset)
     return faults
-
-
-_LDGSTS, _LDGSTS_UNIFORM_BASE = 0xFAE, 0xDAE  #: opcodes, sm_90a to sm_120a; the register number is the high word's end
 
 
 def _text_sections(cubin: bytes) -> list[bytes]:
@@ -103,8 +82,5 @@ def _text_sections(cubin: bytes) -> list[bytes]:
     entry, count, names = struct.unpack_from("<HHH", cubin, 0x3A)
     headers = [struct.unpack_from("<IIQQQQ", cubin, table + i * entry) for i in range(count)]
     strings = headers[names][4]
-    return [
-        cubin[offset : offset + size]
-        for name, _, _, _, offset, size in headers
-        if cubin[strings + name :].startswith(b".text.")
-    ]
+    code = [header for header in headers if cubin[strings + header[0] :].startswith(b".text.")]
+    return [cubin[offset : offset + size] for _, _, _, _, offset, size in code]

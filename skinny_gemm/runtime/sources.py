@@ -21,7 +21,7 @@ NOT_CODE = (
 
 @functools.cache
 def source_digest(module: str) -> str:
-    """Digest of the names and contents of the `sources` of a kernel's module."""
+    """Digest of the names and contents of a kernel's `sources`."""
     digest = hashlib.sha256()
     for name, file in sources(module).items():
         digest.update(name.encode() + b"\n" + file.read_bytes())
@@ -35,6 +35,7 @@ def sources(module: str) -> dict[str, Path]:
     counts where a name is imported from it, not where a module inside it is. ValueError if `module` has no file.
     """
     files: dict[str, Path] = {}
+    roots = {"skinny_gemm", module.partition(".")[0]}
     waiting = [module]
     while waiting:
         name = waiting.pop()
@@ -42,7 +43,6 @@ def sources(module: str) -> dict[str, Path]:
         if file is not None:
             files[name] = file
             package = name if file.name == "__init__.py" else name.rpartition(".")[0]
-            roots = {"skinny_gemm", module.partition(".")[0]}
             waiting += [f for f in _imported(ast.parse(file.read_bytes()), package) if f.partition(".")[0] in roots]
     if module not in files:
         raise ValueError(f"module {module} has no source file, but a kernel must have one")

@@ -47,3 +47,17 @@ def overlap(a: Any, b: Any) -> bool:
     """Whether two packed tensors share memory."""
     a_start, b_start = a.data_ptr(), b.data_ptr()
     return a_start < b_start + b.numel() * b.element_size() and b_start < a_start + a.numel() * a.element_size()
+
+
+def known_device(device: Any) -> Any:
+    """`device` as PyTorch's; ValueError unless it is the CPU or a CUDA device of this machine."""
+    import torch
+
+    gpus = torch.cuda.device_count()
+    try:
+        known = torch.device(device)
+    except (RuntimeError, TypeError):
+        known = None
+    if known is None or known.type not in ("cpu", "cuda") or (known.type == "cuda" and (known.index or 0) >= gpus):
+        raise ValueError(f"device is {device!r}, but must be a CUDA device or the CPU (GPUs visible: {gpus})")
+    return torch.device("cpu") if known.type == "cpu" else known  # without an index, like every CPU tensor's

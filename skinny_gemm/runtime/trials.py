@@ -14,7 +14,6 @@ from ..tactics import Result, Tactic
 from . import runner
 from .bfloat16 import from_bits
 from .compile import compile_kernel
-from .runner import bind
 
 
 def random_operands(problem: GemmProblem, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -24,13 +23,11 @@ def random_operands(problem: GemmProblem, seed: int) -> tuple[np.ndarray, np.nda
     at K = 7168 FP32 sums of 1 to 224 parts are 1e-7 to 4e-7 off, and 3e-6 in 4 parts if every step rounds to zero.
     """
     generator = np.random.default_rng(seed)
-    operands = []
-    for rows in (problem.m, problem.n):
-        bits = generator.integers(0, 1 << 16, (rows, problem.k), np.uint16)
+    x, weight = (generator.integers(0, 1 << 16, (rows, problem.k), np.uint16) for rows in (problem.m, problem.n))
+    for bits in (x, weight):
         bits &= 0x87FF  # sign, four bits of exponent, mantissa
         bits += 0x3900  # 2^-13
-        operands.append(bits)
-    return operands[0], operands[1]
+    return x, weight
 
 
 def reference(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
@@ -51,9 +48,9 @@ def relative_error(values: np.ndarray, expected: np.ndarray) -> float:
 
 
 def stray_writes(out: Any, empty: Any, results: tuple[Result, ...]) -> int:
-    """How many BF16 words of `out` that belong to none of `results` differ from the fresh output `empty`.
+    """How many 16-bit words of `out` outside `results` differ from the fresh output `empty`.
 
-    Both are 16-bit integers (the bits), of NumPy or of torch; `out` may have leading dimensions that `empty` lacks.
+    Both are of NumPy or of torch; `out` may have leading dimensions that `empty` lacks.
     """
     changed = out != empty
     for result in results:
@@ -71,7 +68,6 @@ class Operands:
 
     @classmethod
     def random(cls, problem: GemmProblem, seed: int) -> "Operands":
-        """Those that `random_operands` makes from `seed`."""
         x, weight = random_operands(problem, seed)
         return cls(x, weight, reference(x, weight))
 
@@ -90,15 +86,12 @@ class Trial:
     table: Any = None  #: the trace as a pandas DataFrame, if there was one
 
     def values(self, result: Result) -> np.ndarray:
-        """`result` in FP64."""
         return values(self.out, result)
 
     def expected(self, result: Result) -> np.ndarray:
-        """What `result` should have been, in FP64."""
         return self.product[:, result.product]
 
     def relative_error(self, result: Result) -> float:
-        """Frobenius norm of the error of `result` over that of what it should have been."""
         return relative_error(self.values(result), self.expected(result))
 
 
@@ -117,7 +110,7 @@ def trial(
     """
     operands = operands or remembered_operands(problem)
     out, results = tactic.output(problem), tactic.results(problem)
-    arguments = bind(compiled, tactic, operands.x, operands.weight, out)
+    arguments = runner.bind(compiled, tactic, operands.x, operands.weight, out)
     ran = runner.run(compiled, arguments, backend, trace=trace, **interpreting)
     stray = stray_writes(out, tactic.output(problem), results)
     return Trial(compiled, out, operands.product, results, stray, ran.seconds, backend, trace and trace.table())
@@ -132,7 +125,7 @@ def traced(
 ) -> Trial:
     """Compiles `tactic`, legal for `problem`, and interprets it with a trace of `opcodes` (None: all).
 
-    The trace is of the first cluster's CTAs: of the first CTA where the kernel has no clusters.
+    The trace is of the first cluster's CTAs; of the first CTA where there are no clusters.
     """
     compiled = compile_kernel(tactic, problem, arch)
     trace = Trace(opcodes=opcodes, ctas=range(prod(compiled.cluster)))
@@ -140,6 +133,6 @@ def traced(
 
 
 @lru_cache(maxsize=4)
-def remembered_operands(problem: GemmProblem, seed: int = 0) -> Operands:
-    """Random operands that are made once: an explorer runs one problem again and again."""
-    return Operands.random(problem, seed)
+def remembered_operands(problem: GemmProblem) -> Operands:
+    """Operands that are made once, of seed 0: an explorer runs one problem again and again."""
+    return Operands.random(problem, 0)

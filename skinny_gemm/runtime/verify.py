@@ -16,22 +16,14 @@ from ..problem import GemmProblem
 from ..tactics import Tactic
 from .compile import compile_kernel
 from .runner import choose
-from .trials import Operands, random_operands, reference, relative_error, stray_writes, trial, values
-
-__all__ = [
-    "SCHEDULES", "Verification", "choose_run", "interpreting", "random_operands", "reference", "relative_error",
-    "stray_writes", "values", "verify",
-]  # fmt: skip
+from .trials import Operands, trial
 
 SCHEDULES = ("in_order", "adversarial")
 
 
 @dataclass(frozen=True)
 class Verification:
-    """The outcome of `verify`.
-
-    `passed` is: every result within its limit, no stray write, and every run bitwise equal to the first.
-    """
+    """The outcome of `verify`; `passed`: every result within its limit, no stray write, and all runs bitwise equal."""
 
     passed: bool
     relative_error: dict[str, float]  #: of each result: ||out - reference|| / ||reference||, Frobenius, against FP64
@@ -106,10 +98,7 @@ def verify(
 
 
 def choose_run(backend: str, schedule: str, seed: int | None) -> tuple[str, Device, int]:
-    """The machine, the device whose limits apply (`runner.choose`) and the seed of the data: a fresh one for None.
-
-    ValueError for an unknown backend or schedule, "cuda" without a GPU, and a seed that is none.
-    """
+    """The machine and device (`runner.choose`) and the seed of the data, a fresh one for None; checks all three."""
     if seed is not None:
         check_integer("seed", seed, 0)
     machine, device = choose(backend)
@@ -118,12 +107,9 @@ def choose_run(backend: str, schedule: str, seed: int | None) -> tuple[str, Devi
 
 
 def interpreting(machine: str, schedule: str, launch: int) -> dict[str, Any]:
-    """Options of the interpreter for launch number `launch`: a schedule of its own, and in the first a look for races.
-
-    One CTA or cluster is watched, once: all run alike, and vector clocks need no luck. x is what the preceding kernel
-    of a chain writes. A GPU has no options.
-    """
+    """Options of the interpreter for launch number `launch`; a GPU has none. A preceding kernel would write x."""
     if machine == "cuda":
         return {}
     order = interpreter.adversarial(launch) if schedule == "adversarial" else schedule
+    # Races of one CTA or cluster, once: all run alike, and vector clocks need no luck.
     return {"schedule": order, "races": [0] if launch == 0 else False, "preceding": ("x",)}

@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -12,8 +11,8 @@ from ..checks import check_choice
 from ..problem import FrontProblem, GemmProblem
 from ..tactics import WsGemmTactic
 from ..tactics.base import BF16_TOLERANCE, F32_TOLERANCE
-from .front import PreparedWsGemm
 from .mailbox import Mailbox
+from .prepared import PreparedWsGemm
 from .trials import random_operands, reference, relative_error
 from .verify import choose_run, interpreting
 
@@ -73,6 +72,7 @@ def verify_front(
         raise ValueError("transport is 'multicast', which is checked in the interpreter only: use local or peers")
     tactic = tactic or WsGemmTactic.default(front, device)
     tactic.check(front, device)
+    import torch
 
     start = time.perf_counter()
     home = "cuda" if machine == "cuda" else "cpu"
@@ -80,12 +80,16 @@ def verify_front(
         mailbox = Mailbox.multicast(front, capacity=front.m)
     else:
         mailbox = (Mailbox.local if transport == "local" else Mailbox.peers)(front, device=home, capacity=front.m)
-    x, weight = random_operands(GemmProblem(STEPS * front.m, front.experts + front.latent, front.k), seed)
+    operands = random_operands(GemmProblem(STEPS * front.m, front.experts + front.latent, front.k), seed)
+    x, weight = (  # in memory that PyTorch aligns
+        torch.from_numpy(bits.view(np.int16)).view(torch.bfloat16).to(home, copy=True) for bits in operands
+    )
     with ThreadPoolExecutor(1) as pool:  # NumPy and the compiler each keep a core busy
-        product = pool.submit(reference, x, weight)
-        prepared = _publishers(front, tactic, mailbox, _tensor(weight, home))
+        product = pool.submit(reference, *operands)
+        router, down = weight[: front.experts] if front.experts else None, weight[front.experts :]
+        packed = [PreparedWsGemm.pack(router, down, front, rank) for rank in range(front.ranks)]
+        prepared = [PreparedWsGemm(shard, front, {front.m: tactic}, mailbox) for shard in packed]
         expected = product.result()
-    x = _tensor(x, home)
     consumers = range(len(mailbox.boxes))
     launches = STEPS * (front.ranks + len(consumers))
 
@@ -98,10 +102,11 @@ def verify_front(
             prepared[rank].run(tokens, rank, **interpreting(machine, schedule, done + rank))
             if progress:
                 progress((done + rank + 1) / launches)
-        gathered = [mailbox.collect(rank) for rank in consumers]  # in order: no thread of it waits for another
-        latents.append(_array(gathered[0][0].float()))
-        logits.append(_array(gathered[0][1]))
-        equal = equal and all(_same(gathered[0], other) for other in gathered)
+        first, *others = [mailbox.collect(rank) for rank in consumers]  # in order: no thread waits for another
+        latents.append(first[0].double().cpu().numpy())
+        logits.append(first[1].double().cpu().numpy())
+        pairs = [pair for other in others for pair in zip(first, other, strict=True)]
+        equal &= all(torch.equal(one.view(torch.uint8), other.view(torch.uint8)) for one, other in pairs)
     end = time.perf_counter()
 
     latent_error = relative_error(np.concatenate(latents), expected[:, front.experts :])
@@ -126,28 +131,3 @@ def verify_front(
         experts=front.experts,
         seed=seed,
     )
-
-
-def _publishers(front: FrontProblem, tactic: WsGemmTactic, mailbox: Mailbox, weight: Any) -> list[PreparedWsGemm]:
-    """Every rank's publisher, for the unsharded `weight` `[experts + latent, K]`."""
-    router, down = weight[: front.experts] if front.experts else None, weight[front.experts :]
-    packed = [PreparedWsGemm.pack(router, down, front, rank) for rank in range(front.ranks)]
-    return [PreparedWsGemm(shard, front, {front.m: tactic}, mailbox) for shard in packed]
-
-
-def _tensor(bits: np.ndarray, device: str) -> Any:
-    """A BF16 tensor from its bits, in memory that PyTorch aligns."""
-    import torch
-
-    return torch.from_numpy(bits.view(np.int16)).view(torch.bfloat16).to(device, copy=True)
-
-
-def _array(tensor: Any) -> np.ndarray:
-    return tensor.cpu().numpy().astype(np.float64)
-
-
-def _same(a: tuple, b: tuple) -> bool:
-    """Whether two consumers gathered the same bits."""
-    import torch
-
-    return all(torch.equal(left.view(torch.uint8), right.view(torch.uint8)) for left, right in zip(a, b, strict=True))

@@ -7,10 +7,7 @@ from .base import MAX_M, Footprint, Result, Tactic
 from .warp_splitk import WarpSplitKTactic
 from .ws_gemm import WsGemmTactic
 
-KERNELS: dict[str, type[Tactic]] = {
-    WarpSplitKTactic.kernel: WarpSplitKTactic,
-    WsGemmTactic.kernel: WsGemmTactic,
-}
+KERNELS: dict[str, type[Tactic]] = {kind.kernel: kind for kind in (WarpSplitKTactic, WsGemmTactic)}
 
 
 def tactic_type(kernel: str) -> type[Tactic]:

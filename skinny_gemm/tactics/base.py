@@ -1,7 +1,7 @@
 """What every tactic can do: be read and written as text, say why it cannot run, and state what it occupies.
 
-A tactic is a frozen dataclass of integers. Its type is all that the rest of the package knows of a kernel: the command
-line, sweeps, records, the model, figures and sliders ask the attributes and methods of `Tactic` and nothing else.
+A tactic is a frozen dataclass of integers. Command line, sweeps, records, the model, figures and sliders ask the
+attributes and methods of `Tactic` and nothing else of a kernel.
 """
 
 from abc import ABC, abstractmethod
@@ -56,10 +56,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Tactic(ABC):
-    """Base of all tactics. A subclass names its kernel, adds integer fields and writes the abstract methods.
-
-    All else has a default that a kernel overrides where it differs.
-    """
+    """A subclass names its kernel, adds integer fields, writes the abstract methods and overrides what differs."""
 
     kernel: ClassVar[str]  #: registry and command-line name
     module: ClassVar[str]  #: whose `build(problem, tactic, pdl)` makes the kernel; by default kernels/<its name>
@@ -81,8 +78,6 @@ class Tactic(ABC):
                 raise ValueError(f"{field.name} is {value!r}, but must be an integer")
             object.__setattr__(self, field.name, int(value))  # NumPy integers become Python's
 
-    # --- text
-
     @classmethod
     def parse(cls, text: str) -> Self:
         """The tactic written as comma-separated integers in field order, as `str(tactic)` writes it."""
@@ -97,8 +92,6 @@ class Tactic(ABC):
 
     def __str__(self) -> str:
         return ",".join(str(value) for value in astuple(self))
-
-    # --- legality
 
     @abstractmethod
     def why_not(self, problem: GemmProblem, device: Device) -> str | None:
@@ -131,14 +124,9 @@ class Tactic(ABC):
             return f"K = {problem.k} is not a multiple of {cls.k_multiple}"
         return None
 
-    # --- the problem
-
     @classmethod
     def problem(cls, problem: GemmProblem) -> GemmProblem:
-        """`problem` as this kernel sees it: a kernel that needs more than M, N and K returns a problem of its own type.
-
-        The weight-stationary GEMM returns a `FrontProblem`, which also tells router rows from latent rows.
-        """
+        """`problem` as this kernel sees it, such as a `FrontProblem` where it needs more than M, N and K."""
         return problem
 
     def specialisation(self, problem: GemmProblem) -> dict[str, int]:
@@ -155,8 +143,6 @@ class Tactic(ABC):
         """Where the product x @ weight^T lies in an output; its other columns keep what `output` put there."""
         return (Result("out", slice(0, problem.n), "bf16", slice(0, problem.n), BF16_TOLERANCE),)
 
-    # --- what it occupies
-
     @abstractmethod
     def grid(self, problem: GemmProblem) -> tuple[int, int, int]:
         """CTAs of a launch along x, y and z."""
@@ -168,8 +154,6 @@ class Tactic(ABC):
     def shared_accesses(self, problem: GemmProblem) -> list[Access]:
         """Every kind of warp-wide access to shared memory, by the kernel's layouts; [] if it describes none."""
         return []
-
-    # --- which there are
 
     @classmethod
     @abstractmethod
@@ -191,9 +175,8 @@ class Tactic(ABC):
     def default(cls, problem: GemmProblem, device: Device) -> Self:
         """The tactic to start from: the fastest recorded where there is one, else `heuristic`.
 
-        The records speak through data/best.csv (`tactics.defaults`): of this device, N and K, and of M or the next M
-        above that was recorded; chained, cold weights. ValueError in words where no tactic is legal, or the file is
-        broken.
+        Recorded on this device, for N, K and M or the next M above, chained, cold weights: see `tactics.defaults`.
+        ValueError in words where no tactic is legal, or data/best.csv is broken.
         """
         if row := defaults.covering(device.name, cls.kernel, problem):
             m, text = row

@@ -1,7 +1,4 @@
-"""What a performance model of a kernel is made of: coefficients with a meaning and a unit, and terms in microseconds.
-
-A tactic type has a `Formula` or none; `records.model` answers with it, `records.fit` fits its coefficients.
-"""
+"""What a kernel's performance model is made of: `records.model` answers with it, `records.fit` fits it."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,6 @@
 """Which tactics of a problem a sweep measures: the default, the grid that the kernel prunes by reason, or all.
 
-The coarse grid (`Tactic.coarse`) is a couple of dozen for one problem, for a front up to eighty. What pruning costs is
-measured by a full sweep: `records.pruning` reads it.
+The coarse grid (`Tactic.coarse`) is a couple of dozen, for a front up to eighty; `records.pruning` says what it costs.
 """
 
 from collections.abc import Sequence
@@ -21,27 +20,21 @@ def check(choice: str) -> None:
 
 
 def select(kernel: str, problem: GemmProblem, device: Device, choice: str | Sequence[Tactic]) -> list[Tactic]:
-    """The tactics to measure: of one of `CHOICES`, or the legal ones of a list. ValueError where none is legal.
+    """The tactics to measure: the legal ones of a list, or the default, to which "coarse" and "full" add their grid.
 
-    "default" is the one; "coarse" adds the pruned grid; "full" is every legal one, the default first, and ValueError
-    where they are more than `FULL_MOST`.
+    ValueError where none is legal, or a full sweep has more than `FULL_MOST`.
     """
     kind = tactic_type(kernel)
     if not isinstance(choice, str):
-        legal = [tactic for tactic in choice if tactic.why_not(problem, device) is None]
-        if not legal:
-            raise ValueError(f"None of the tactics listed can run {problem.n}x{problem.k} at M = {problem.m}.")
-        return legal
+        if legal := [tactic for tactic in choice if tactic.why_not(problem, device) is None]:
+            return legal
+        raise ValueError(f"None of the tactics listed can run {problem.n}x{problem.k} at M = {problem.m}.")
     check(choice)
-    more: list[Tactic] = []
-    default = kind.default(problem, device)
-    if choice == "coarse":
-        more = list(kind.coarse(problem, device))
-    elif choice == "full":
-        more = list(kind.enumerate(problem, device))
-        if len(more) > FULL_MOST:
-            raise ValueError(
-                f"{kernel} has {len(more):,} tactics for {problem.n}x{problem.k} at M = {problem.m}, and a full sweep "
-                f"takes at most {FULL_MOST:,}: choose 'coarse', or list tactics."
-            )
-    return list(dict.fromkeys([default, *more]))
+    grids = {"coarse": kind.coarse, "full": kind.enumerate}
+    more = grids[choice](problem, device) if choice in grids else []
+    if choice == "full" and len(more) > FULL_MOST:
+        raise ValueError(
+            f"{kernel} has {len(more):,} tactics for {problem.n}x{problem.k} at M = {problem.m}, and a full sweep "
+            f"takes at most {FULL_MOST:,}: choose 'coarse', or list tactics."
+        )
+    return list(dict.fromkeys([kind.default(problem, device), *more]))

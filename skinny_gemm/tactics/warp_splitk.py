@@ -43,17 +43,14 @@ class WarpSplitKTactic(Tactic):
 
     @property
     def threads(self) -> int:
-        """Threads of a CTA."""
         return layout.WARP * (layout.COMPUTE_WARPS + layout.WEIGHT_LOADER_WARPS + self.b_loader_warps)
 
     @property
     def smem_regions(self) -> Regions:
-        """Shared memory of a CTA."""
         return layout.smem_regions(self.output_tile, self.token_tile, self.k_tile, self.stages)
 
     @property
     def smem_bytes(self) -> int:
-        """Dynamic shared memory of a CTA."""
         return end(self.smem_regions)
 
     def grid(self, problem: GemmProblem) -> tuple[int, int, int]:
@@ -61,7 +58,6 @@ class WarpSplitKTactic(Tactic):
         return problem.n // self.output_tile, ceil(problem.m / self.token_tile), 1
 
     def why_not(self, problem: GemmProblem, device: Device) -> str | None:
-        """None if legal for `problem` on `device`, else one sentence. M must be 1 to 32."""
         if reason := self.refusal(problem):
             return reason
         for name, values in (
@@ -78,36 +74,25 @@ class WarpSplitKTactic(Tactic):
             return f"k_tile {self.k_tile} does not divide K = {problem.k}"
         tiles = problem.k // self.k_tile
         if tiles > MAX_K_TILES:
-            return (
-                f"K = {problem.k} has {tiles} tiles of k_tile {self.k_tile}, "
-                f"but the unrolled K loop takes at most {MAX_K_TILES}"
-            )
+            held = f"K = {problem.k} has {tiles} tiles of k_tile {self.k_tile}"
+            return f"{held}, but the unrolled K loop takes at most {MAX_K_TILES}"
         low, high = min(2, tiles), min(MAX_STAGES, tiles)
         if not low <= self.stages <= high:
             allowed = f"must be {low}" if low == high else f"must be {low} to {high}"
             return f"stages is {self.stages}, but {allowed} for {tiles} K tile{'s' * (tiles > 1)} of {self.k_tile}"
         if self.smem_bytes > device.smem_per_cta:
-            return (
-                f"{self.smem_bytes:,} B of shared memory needed, {device.smem_per_cta:,} available: "
-                "lower stages, k_tile or token_tile"
-            )
+            cure = "lower stages, k_tile or token_tile"
+            return f"{self.smem_bytes:,} B of shared memory needed, {device.smem_per_cta:,} available: {cure}"
         return None
 
     def footprint(self, problem: GemmProblem, device: Device) -> Footprint:
-        """Shared memory, CTAs, occupancy and bytes in flight of this tactic for `problem` on `device`."""
+        regions, smem, threads = self.smem_regions, self.smem_bytes, self.threads
         columns, rows, _ = self.grid(problem)
-        ctas, ctas_per_sm = columns * rows, occupancy(self.smem_bytes, self.threads, device)
-        resident = min(ctas_per_sm, ceil(ctas / device.sms))
-        ring = sum(size for name, _, size in self.smem_regions if name in ("A", "B"))
-        return Footprint(
-            regions=tuple(self.smem_regions),
-            smem_bytes=self.smem_bytes,
-            threads=self.threads,
-            ctas=ctas,
-            ctas_per_sm=ctas_per_sm,
-            waves=ceil(ctas / (device.sms * max(ctas_per_sm, 1))),
-            bytes_in_flight_per_sm=resident * ring,
-        )
+        ctas, per_sm = columns * rows, occupancy(smem, threads, device)
+        waves = ceil(ctas / (device.sms * max(per_sm, 1)))
+        ring = sum(size for name, _, size in regions if name in ("A", "B"))
+        in_flight = min(per_sm, ceil(ctas / device.sms)) * ring
+        return Footprint(tuple(regions), smem, threads, ctas, per_sm, waves, in_flight)
 
     def shared_accesses(self, problem: GemmProblem) -> list[Access]:
         """Loaders, `ldmatrix` and the reduction's partial sums; the same for every problem."""
@@ -115,7 +100,6 @@ class WarpSplitKTactic(Tactic):
 
     @classmethod
     def enumerate(cls, problem: GemmProblem, device: Device) -> list["WarpSplitKTactic"]:
-        """Every legal tactic for `problem` on `device`, in ascending field order."""
         space = itertools.product(OUTPUT_TILES, TOKEN_TILES, K_TILES, range(1, MAX_STAGES + 1), B_LOADER_WARPS)
         return [tactic for fields in space if (tactic := cls(*fields)).why_not(problem, device) is None]
 
@@ -124,7 +108,6 @@ class WarpSplitKTactic(Tactic):
         """By reasoning: least scheduled work, tokens covered, ring as deep as the needed CTAs allow.
 
         Over the TP8 shapes recorded on H200 it is 2 % slower than the best of a coarse grid on average.
-        ValueError, with the reason, if the kernel cannot take `problem`.
         """
         if reason := cls.refusal(problem):
             raise ValueError(f"{problem.n}x{problem.k} at M = {problem.m}: {reason}")
@@ -132,23 +115,19 @@ class WarpSplitKTactic(Tactic):
         # Least scheduled work, the wider tile on ties: half the CTAs read x half as often. A short K is over before
         # more CTAs help, and in a chain fewer leave room for the next kernel's: 1536x1536 ran 1.3x faster with 48.
         tiles = [tile for tile in OUTPUT_TILES if problem.n % tile == 0]
-        if problem.k <= SHORT_K:
-            output_tile = tiles[-1]
-        else:
-            output_tile = min(tiles, key=lambda tile: (ceil(problem.n / tile / device.sms) * tile, -tile))
+        work = {tile: ceil(problem.n / tile / device.sms) * tile for tile in tiles}
+        output_tile = tiles[-1] if problem.k <= SHORT_K else min(tiles, key=lambda tile: (work[tile], -tile))
         columns = problem.n // output_tile
         token_tile = next(tile for tile in TOKEN_TILES if tile >= problem.m or tile == TOKEN_TILES[-1])
         if token_tile > 8 and columns * ceil(problem.m / (token_tile // 2)) <= device.sms:
             token_tile //= 2
-        loaders = B_LOADER_WARPS[-1]
-        ctas = columns * ceil(problem.m / token_tile)
-        resident = min(MAX_RESIDENT, ceil(ctas / device.sms))
-        fitting = cls(output_tile, token_tile, k_tile, 1, loaders).depths(problem, device)
+        resident = min(MAX_RESIDENT, ceil(columns * ceil(problem.m / token_tile) / device.sms))
+        fitting = cls(output_tile, token_tile, k_tile, 1, B_LOADER_WARPS[-1]).depths(problem, device)
         co_resident = [t for t in fitting if occupancy(t.smem_bytes, t.threads, device) >= resident]
         return (co_resident or fitting)[-1]
 
     def depths(self, problem: GemmProblem, device: Device) -> list["WarpSplitKTactic"]:
-        """This tactic with every number of stages that is legal, ascending."""
+        """This tactic with every legal number of stages, ascending."""
         every = (replace(self, stages=stages) for stages in range(1, MAX_STAGES + 1))
         return [tactic for tactic in every if tactic.why_not(problem, device) is None]
 
@@ -169,19 +148,18 @@ class WarpSplitKTactic(Tactic):
         - The other output tile trades CTAs against reads of x, and its best depth differs: a shallow, a middle and the
           deepest ring.
         - The other K tile changes barriers per byte only: with the same bytes in the ring, and with the deepest ring.
-        - Half the token tile doubles the CTAs, which is worth it only where the grid is small: two depths. A token tile
-          beyond M multiplies rows that do not exist and is left out; below half of M it reads the weights more than
-          twice.
+        - Half the token tile doubles the CTAs, which is worth it only where the grid is small: two depths. A tile
+          beyond M would multiply rows that do not exist, one below half of M read the weights more than twice.
         - The other number of activation loaders matters little: once.
         - With 32 tokens to a tile time does not follow depth smoothly (2112x7168, M = 32: 9.31, 8.91 and 9.43 us with
           6, 7 and 8 stages of 256; the few depths above cost 5 %): every depth of both K tiles.
-        - Left out: other depths in between, since time follows depth smoothly, and two changes at once, since what one
-          lever gains hardly depends on the others. `records.pruning` tells what that costs.
+        - Left out: other depths, since time follows depth smoothly, and two changes at once, since what one lever gains
+          hardly depends on the others. `records.pruning` tells what that costs.
         """
-        other = {"output_tile": {16: 32, 32: 16}, "k_tile": {128: 256, 256: 128}, "b_loader_warps": {1: 2, 2: 1}}
 
-        def flipped(field: str) -> "WarpSplitKTactic":
-            return replace(self, **{field: other[field][getattr(self, field)]})
+        def flipped(field: str, values: tuple[int, int]) -> "WarpSplitKTactic":
+            (other,) = set(values) - {getattr(self, field)}
+            return replace(self, **{field: other})
 
         def at(tactic: "WarpSplitKTactic", stages: Iterable[int]) -> list["WarpSplitKTactic"]:
             """The legal ones of these depths; one that does not fit becomes the deepest that does."""
@@ -191,12 +169,13 @@ class WarpSplitKTactic(Tactic):
 
         covering = next((tile for tile in TOKEN_TILES if tile >= problem.m), TOKEN_TILES[-1])
         tokens = {covering, max(covering // 2, TOKEN_TILES[0])} - {self.token_tile}
-        same_bytes = self.stages * self.k_tile // flipped("k_tile").k_tile
+        other_k = flipped("k_tile", K_TILES)
+        same_bytes = self.stages * self.k_tile // other_k.k_tile
         every = range(1, MAX_STAGES + 1) if self.token_tile == TOKEN_TILES[-1] else ()
         return [
             *at(self, (*COARSE_STAGES, *every)),
-            *at(flipped("output_tile"), (4, 8, MAX_STAGES)),
-            *at(flipped("k_tile"), (same_bytes, MAX_STAGES, *every)),
+            *at(flipped("output_tile", OUTPUT_TILES), (4, 8, MAX_STAGES)),
+            *at(other_k, (same_bytes, MAX_STAGES, *every)),
             *(tactic for tile in sorted(tokens) for tactic in at(replace(self, token_tile=tile), (4, MAX_STAGES))),
-            *at(flipped("b_loader_warps"), (self.stages,)),
+            *at(flipped("b_loader_warps", B_LOADER_WARPS), (self.stages,)),
         ]

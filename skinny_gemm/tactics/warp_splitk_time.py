@@ -1,6 +1,4 @@
-"""The performance model of warp split-K.
-
-With p-norms as soft maxima, |a, b, c| = (a^p + b^p + c^p)^(1/p):
+"""The performance model of warp split-K; |a, b, c| is `soft_maximum`.
 
     time  = fixed e + | HBM (1 + crowd f), fixed (1 - e) + path, fixed (1 - e) + port |
     fixed = start + cta * CTAs + refill * (1 - 1 / waves)
@@ -9,11 +7,10 @@ With p-norms as soft maxima, |a, b, c| = (a^p + b^p + c^p)^(1/p):
     port  = bytes of weights and x that the busiest SM reads / port
 
 `path` is Little's law for one CTA: a ring of `stages` is refilled once per latency. x is read again by every CTA, from
-L2: it costs loader time (copy) and bytes through the SM's port. Isolated launches have e = 1 and crowd = cta = 0.
-
-In a chain the next launch's rings fill while this one drains, and e = 1 / (1 + bytes of all rings / ahead) of the fixed
-time is left to see. On the other hand a launch shares the SMs' slots with its neighbours: f is the fraction of a launch
-that the last slots hold, and the CTAs of one launch may fill all slots of an SM.
+L2: it costs loader time (copy) and bytes through the SM's port. Isolated launches have e = 1 and crowd = cta = 0. In a
+chain the next launch's rings fill while this one drains, and e = 1 / (1 + bytes of all rings / ahead) of the fixed time
+is left to see; but a launch shares the SMs' slots with its neighbours: f is the fraction of a launch that the last
+slots hold, and the CTAs of one launch may fill all slots of an SM.
 """
 
 from collections.abc import Mapping

@@ -49,7 +49,6 @@ class WsGemmTactic(Tactic):
 
     @classmethod
     def problem(cls, problem: GemmProblem) -> FrontProblem:
-        """`problem` as the front of one rank, see `FrontProblem.of`."""
         return FrontProblem.of(problem)
 
     def specialisation(self, problem: GemmProblem) -> dict[str, int]:
@@ -72,7 +71,6 @@ class WsGemmTactic(Tactic):
 
     @property
     def threads(self) -> int:
-        """Threads of a CTA."""
         return layout.WARP * self.rt * self.kq
 
     def blocks(self, problem: GemmProblem) -> int:
@@ -85,11 +83,9 @@ class WsGemmTactic(Tactic):
         return min(wanted, 2 * self.blocks(problem))
 
     def smem_regions(self, problem: GemmProblem) -> Regions:
-        """Shared memory of a CTA."""
         return layout.smem_regions(problem.m, problem.k, self.rt, self.kq, self.ks, self.staged, self.tg)
 
     def smem_bytes(self, problem: GemmProblem) -> int:
-        """Dynamic shared memory of a CTA."""
         return end(self.smem_regions(problem))
 
     def registers(self, problem: GemmProblem) -> int:
@@ -108,7 +104,6 @@ class WsGemmTactic(Tactic):
         return problem.n // (MMA_M * self.rt) * self.ks, 1, 1
 
     def why_not(self, problem: GemmProblem, device: Device) -> str | None:
-        """None if legal for `problem` on `device`, else one sentence. M must be 1 to 64."""
         if reason := self.refusal(problem):
             return reason
         for name, low, high in (
@@ -128,10 +123,8 @@ class WsGemmTactic(Tactic):
         if problem.n % (MMA_M * self.rt):
             return f"rt {self.rt} makes tiles of {MMA_M * self.rt} rows, which do not divide N = {problem.n}"
         if problem.k % (layout.K_BLOCK * self.kq * self.ks):
-            return (
-                f"kq {self.kq} and ks {self.ks} cut K into {self.kq * self.ks} parts of whole {layout.K_BLOCK}-element "
-                f"blocks, which K = {problem.k} does not have"
-            )
+            parts = f"{self.kq * self.ks} parts of whole {layout.K_BLOCK}-element blocks"
+            return f"kq {self.kq} and ks {self.ks} cut K into {parts}, which K = {problem.k} does not have"
         if self.threads > MAX_THREADS:
             return f"rt {self.rt} x kq {self.kq} warps are {self.threads:,} threads, more than a CTA's {MAX_THREADS:,}"
         blocks = self.blocks(problem)
@@ -141,56 +134,45 @@ class WsGemmTactic(Tactic):
         if mmas > MAX_MMAS:
             return f"a warp would run {mmas:,} unrolled mma, but at most {MAX_MMAS:,} are allowed: raise kq or ks"
         if self.registers(problem) > self.register_limit():
-            return (
-                f"about {self.registers(problem)} registers per thread needed, {self.register_limit()} available to "
-                f"{self.threads} threads: raise staged, kq or ks"
-            )
+            needed = f"about {self.registers(problem)} registers per thread needed"
+            available = f"{self.register_limit()} available to {self.threads} threads"
+            return f"{needed}, {available}: raise staged, kq or ks"
         if self.smem_bytes(problem) > device.smem_per_cta:
-            return (
-                f"{self.smem_bytes(problem):,} B of shared memory needed, {device.smem_per_cta:,} available: "
-                f"lower staged or rt, or raise ks"
-            )
+            needed = f"{self.smem_bytes(problem):,} B of shared memory needed"
+            return f"{needed}, {device.smem_per_cta:,} available: lower staged or rt, or raise ks"
         return None
 
     def footprint(self, problem: GemmProblem, device: Device) -> Footprint:
-        """Shared memory, CTAs, occupancy and weight bytes in flight of this tactic for `problem` on `device`."""
+        regions, smem, threads = self.smem_regions(problem), self.smem_bytes(problem), self.threads
         ctas, _, _ = self.grid(problem)
-        smem = self.smem_bytes(problem)
-        registers = -(-self.registers(problem) // 8) * 8
-        by_registers = device.registers_per_sm // (registers * self.threads)
-        ctas_per_sm = min(occupancy(smem, self.threads, device), max(by_registers, 1))
+        by_registers = device.registers_per_sm // (ceil(self.registers(problem) / 8) * 8 * threads)
+        per_sm = min(occupancy(smem, threads, device), max(by_registers, 1))
+        waves = ceil(ctas // self.ks / (device.resident_clusters(self.ks) * per_sm))
         weights = 2 * MMA_M * self.rt * problem.k // self.ks  # all of a CTA's weights are on their way at once
-        return Footprint(
-            regions=tuple(self.smem_regions(problem)),
-            smem_bytes=smem,
-            threads=self.threads,
-            ctas=ctas,
-            ctas_per_sm=ctas_per_sm,
-            waves=ceil(ctas // self.ks / (device.resident_clusters(self.ks) * ctas_per_sm)),
-            bytes_in_flight_per_sm=min(ctas_per_sm, ceil(ctas / device.sms)) * weights,
-        )
+        in_flight = min(per_sm, ceil(ctas / device.sms)) * weights
+        return Footprint(tuple(regions), smem, threads, ctas, per_sm, waves, in_flight)
 
     def shared_accesses(self, problem: GemmProblem) -> list[Access]:
         """Staged weights, x of the settle pipeline, the parts of a sum and the turn of a finished block."""
-        return layout.shared_accesses(
-            self.blocks(problem), problem.k // self.ks, self.rt, self.kq, self.ks, self.staged, self.tg
-        )
+        t, blocks = self, self.blocks(problem)
+        return layout.shared_accesses(blocks, problem.k // t.ks, t.rt, t.kq, t.ks, t.staged, t.tg)
 
     @classmethod
     def enumerate(cls, problem: GemmProblem, device: Device) -> list["WsGemmTactic"]:
         """Every legal tactic with rt up to 8, ch of 1, 2 or 4 and groups of 8, 16, 32 ... tokens, ascending."""
-        return [] if cls.refusal(problem) else list(_enumerate(_whole_tiles(problem), device))
+        runs = _all_runs(_whole_tiles(problem), device)
+        every = ((t.rt, t.kq, t.ks, staged, t.tg, t.ch) for t, legal in runs for staged in legal)
+        return list(itertools.starmap(cls, sorted(every)))
 
     @classmethod
     def choices(cls, problem: GemmProblem, device: Device) -> dict[str, tuple[int, ...]]:
-        """For each field the values that appear in at least one tactic of `enumerate`, ascending."""
-        if cls.refusal(problem):
-            return {field.name: () for field in fields(cls)}
-        return _choices(_whole_tiles(problem), device)
+        runs = _all_runs(_whole_tiles(problem), device)
+        values = {field.name: {getattr(least, field.name) for least, _ in runs} for field in fields(cls)}
+        values["staged"] = {staged for _, legal in runs for staged in legal}
+        return {name: tuple(sorted(legal)) for name, legal in values.items()}
 
     @classmethod
     def unsupported(cls, problem: GemmProblem, device: Device) -> str | None:
-        """Why no tactic at all can run `problem` on `device`, or None."""
         reason = cls.refusal(problem)
         if reason is None and not any(_runs(problem, device)):
             reason = f"no tactic fits {device.title}"
@@ -198,21 +180,23 @@ class WsGemmTactic(Tactic):
 
     @classmethod
     def heuristic(cls, problem: GemmProblem, device: Device) -> "WsGemmTactic":
-        """The legal one that is most like the fastest ones on H200, see `preference`.
-
-        ValueError, with the reason, if the kernel cannot take `problem`.
-        """
+        """The legal one that is most like the fastest ones on H200, see `preference`."""
         if reason := cls.unsupported(problem, device):
             raise ValueError(reason)
-        return _heuristic(_whole_tiles(problem), device)
+        runs = _all_runs(_whole_tiles(problem), device)
+        return min((least for least, _ in runs), key=lambda tactic: tactic.preference(problem))
 
     def preference(self, problem: GemmProblem) -> tuple:
         """Smaller is better: what the fastest tactics on H200 have in common, the strongest first.
 
-        K parts of about 15 blocks, all in registers; many row tiles a CTA, so that x is read less often; clusters of 8,
-        which pack best; four chains in a group.
+        Groups of half of the tokens, so that one half settles while the other is multiplied, else one pass; K parts of
+        about 15 blocks, all in registers; many row tiles a CTA, so that x is read less often; clusters of 8, which pack
+        best; four chains in a group.
         """
+        tokens = MMA_N << max(0, (layout.token_tiles(problem.m) - 1).bit_length() - 1)
         return (
+            self.tg != tokens,
+            self.tg != 0,
             abs(self.blocks(problem) - PART_BLOCKS),
             self.staged,
             -self.rt,
@@ -223,10 +207,8 @@ class WsGemmTactic(Tactic):
     def variations(self, problem: GemmProblem, device: Device) -> list["WsGemmTactic"]:
         """Thirty to eighty tactics of a front; on H200 the best ones of a wider search were all of this kind.
 
-        - All weights must be resident at once for their loads to run ahead of x: one wave, on at least a fourth of the
-          SMs.
-        - Each CTA reads its part of x for all its row tiles, and a launch costs time per CTA: the two widest rt, at
-          most a CTA per SM.
+        - All weights must be resident at once for their loads to run ahead of x: one wave, on 1/4 of the SMs or more.
+        - Each CTA reads its part of x for all its row tiles, and launching costs time: the two widest rt, a CTA per SM.
         - A warp multiplies about 7 or 14 K blocks: more make a long chain behind the wait, fewer more parts to add up.
         - Weights in registers are at hand: `staged` only as far as they do not fit, which is the least shared memory.
         - Clusters take token groups, up to four of them: even where one group is all there is, pushing the parts was
@@ -236,7 +218,7 @@ class WsGemmTactic(Tactic):
         tiles = layout.token_tiles(problem.m)
         groups = [tg for tg in (8, 16, 32) if tg // 8 <= tiles <= 4 * (tg // 8)]
         warps: dict[tuple[int, int], set[int]] = {}
-        for tactic in WsGemmTactic.enumerate(problem, device):
+        for tactic, _ in _all_runs(_whole_tiles(problem), device):
             warps.setdefault((tactic.rt, tactic.ks), set()).add(tactic.kq)
         found = []
         widest = sorted({rt for rt, _ in warps})[-2:]
@@ -251,23 +233,17 @@ class WsGemmTactic(Tactic):
                 for ch in sorted({1, some.chains(problem)} if tg else {some.chains(problem)}):
                     staged = (replace(some, ch=ch, staged=s) for s in range(kb + 1))
                     least = next((t for t in staged if t.why_not(problem, device) is None), None)
-                    if least and least.fits_at_once(problem, device):
-                        found.append(least)
+                    if least:
+                        footprint = least.footprint(problem, device)
+                        if footprint.waves == 1 and device.sms / 4 <= footprint.ctas <= device.sms:
+                            found.append(least)
         return found
 
-    def fits_at_once(self, problem: GemmProblem, device: Device) -> bool:
-        """Whether all weights are resident at once, a CTA an SM, on at least a fourth of the SMs."""
-        footprint = self.footprint(problem, device)
-        return footprint.waves == 1 and device.sms / 4 <= footprint.ctas <= device.sms
 
-
-def _runs(
-    problem: GemmProblem, device: Device, group: int | None = None
-) -> Iterator[tuple[WsGemmTactic, tuple[int, ...]]]:
+def _runs(problem: GemmProblem, device: Device) -> Iterator[tuple[WsGemmTactic, range]]:
     """The legal tactics in runs that differ in `staged` only: the least staged of each, and all values of `staged`.
 
     They are consecutive: one more staged block gives back registers, takes shared memory and changes nothing else.
-    `group`: the one tg to look at.
     """
     sizes = [MMA_N << i for i in range(4) if MMA_N << i < 2 * MMA_N * layout.token_tiles(problem.m)]
     warps = range(1, MAX_THREADS // layout.WARP + 1)
@@ -275,40 +251,20 @@ def _runs(
     for rt, (kq, ks) in itertools.product(range(1, MAX_ROW_TILES + 1), cuts):
         if problem.n % (MMA_M * rt) or rt * kq not in warps:
             continue
-        groups = [tg for tg in ([0, *sizes] if ks > 1 else [0]) if group in (None, tg)]
-        for tg, ch in itertools.product(groups, (1, 2, 4)):
+        for tg, ch in itertools.product([0, *sizes] if ks > 1 else [0], (1, 2, 4)):
             none = WsGemmTactic(rt, kq, ks, 0, tg, ch)
             least = replace(none, staged=max(0, ceil((none.registers(problem) - none.register_limit()) / HELD)))
             if least.why_not(problem, device) is None:
                 room = device.smem_per_cta - least.smem_bytes(problem)
                 more = room // (rt * kq * 2 * layout.FRAGMENT_BYTES)
-                yield least, tuple(range(least.staged, min(least.staged + more, least.blocks(problem)) + 1))
+                yield least, range(least.staged, min(least.staged + more, least.blocks(problem)) + 1)
+
+
+@lru_cache(maxsize=64)
+def _all_runs(problem: GemmProblem, device: Device) -> tuple[tuple[WsGemmTactic, range], ...]:
+    return tuple(_runs(problem, device))
 
 
 def _whole_tiles(problem: GemmProblem) -> GemmProblem:
-    """With M up to a whole 8-token tile, which changes no legality: so these caches serve a slider over M."""
+    """With M up to a whole 8-token tile, which changes no legality: so that `_all_runs` serves a slider over M."""
     return GemmProblem(MMA_N * layout.token_tiles(problem.m), problem.n, problem.k)
-
-
-@lru_cache(maxsize=32)
-def _enumerate(problem: GemmProblem, device: Device) -> tuple[WsGemmTactic, ...]:
-    runs = _runs(problem, device)
-    return tuple(
-        WsGemmTactic(*f) for f in sorted((t.rt, t.kq, t.ks, s, t.tg, t.ch) for t, all_s in runs for s in all_s)
-    )
-
-
-@lru_cache(maxsize=256)
-def _heuristic(problem: GemmProblem, device: Device) -> WsGemmTactic:
-    # Groups of half of the tokens, so that one half settles while the other is multiplied; else whatever there is.
-    tokens = MMA_N << max(0, (layout.token_tiles(problem.m) - 1).bit_length() - 1)
-    candidates = ([least for least, _ in _runs(problem, device, group)] for group in (tokens, 0, None))
-    return min(next(filter(None, candidates)), key=lambda tactic: tactic.preference(problem))
-
-
-@lru_cache(maxsize=256)
-def _choices(problem: GemmProblem, device: Device) -> dict[str, tuple[int, ...]]:
-    runs = list(_runs(problem, device))
-    values = {field.name: {getattr(least, field.name) for least, _ in runs} for field in fields(WsGemmTactic)}
-    values["staged"] = {staged for _, every in runs for staged in every}
-    return {name: tuple(sorted(legal)) for name, legal in values.items()}

@@ -1,14 +1,12 @@
-"""The performance model of the weight-stationary GEMM.
-
-All weights are on their way at once; what follows the wait adds up. With p-norms as soft maxima:
+"""The performance model of the weight-stationary GEMM; |a, b, c| is `soft_maximum`.
 
     time  = | fixed + after, HBM, port |
     fixed = start + cta * CTAs
     after = x / x_rate + parts / exchange + group * (groups - 1) + gather (if a single pass) + mma * mma per scheduler
     HBM   = weights / the HBM ceiling, port = weights of the busiest SM / port
 
-x and parts are a CTA's bytes: its K slice of all tokens (in a single pass once per row tile), and the partial sums that
-come over DSMEM. Port counts for isolated launches only.
+All weights are on their way at once; what follows the wait adds up. x and parts are a CTA's bytes: its K slice of all
+tokens (in a single pass once per row tile), and the partial sums over DSMEM. Port is of isolated launches only.
 """
 
 from collections.abc import Mapping
@@ -45,12 +43,11 @@ def _terms(q: Mapping[str, np.ndarray], c: Mapping[str, float], mode: str) -> Te
     x, exchange = 1e-3 * q["x_bytes"] / c["x_rate"], 1e-3 * q["part_bytes"] / c["exchange"]
     exchange = exchange + c["group"] * q["more_groups"] + c["gather"] * q["single_pass"]
     mma = 1e-3 * c["mma"] * q["mmas"]
-    terms = {"fixed": fixed, "x": x, "exchange": exchange, "mma": mma, "HBM": q["weights_us"]}
-    ahead = [terms["HBM"]]
+    ahead = {"HBM": q["weights_us"]}
     if mode == "isolated":
-        terms["port"] = 1e-3 * q["sm_bytes"] / c["port"]
-        ahead.append(terms["port"])
-    return terms | {"time": soft_maximum(c["sharpness"], fixed + x + exchange + mma, *ahead)}
+        ahead["port"] = 1e-3 * q["sm_bytes"] / c["port"]
+    time = soft_maximum(c["sharpness"], fixed + x + exchange + mma, *ahead.values())
+    return {"fixed": fixed, "x": x, "exchange": exchange, "mma": mma, **ahead, "time": time}
 
 
 FORMULA = Formula(

@@ -161,7 +161,7 @@ class TestStopping:
         true = 10 * (1 + spread * math.log(2))
         for _ in range(runs):
             samples = []
-            while len(samples) < graphs.REPLAYS and not (samples and graphs._settled(samples, graphs.WIDTH)):
+            while len(samples) < graphs.REPLAYS and not (samples and graphs.settled(samples, graphs.WIDTH)):
                 samples += [10 * (1 + rng.expovariate(1 / spread)) for _ in range(graphs.BATCH)]
             interval = median_interval(samples)
             covered += interval.low <= true <= interval.high

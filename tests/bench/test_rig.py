@@ -71,12 +71,12 @@ def rig(monkeypatch):
     """`rig(run)`: a rig that compiles nothing."""
     from skinny_gemm.bench import rig as module
     from skinny_gemm.kernels.probes import Producer
-    from skinny_gemm.kernels.warp_splitk import PARAMETERS
+    from skinny_gemm.kernels.warp_splitk import WarpSplitK
     from skinny_gemm.kernels.ws_gemm import WsGemm
 
     def compiled(task, arch):
         if task.point.kernel == "warp-splitk":
-            return SimpleNamespace(parameters=PARAMETERS)
+            return SimpleNamespace(parameters=WarpSplitK.parameters)
         assert isinstance(task.problem, FrontProblem)
         return WsGemm(task.problem, WsGemmTactic.parse(task.point.tactic), True, "local", 1)
 

@@ -14,21 +14,8 @@ from pathlib import Path
 import pytest
 
 from skinny_gemm import records
-from skinny_gemm.__main__ import main
 from skinny_gemm.problem import FrontProblem
 from skinny_gemm.tactics import tactic_type
-
-
-@pytest.fixture
-def call(capsys):
-    """`call("shapes --json") -> (status, stdout, stderr)`, in this process."""
-
-    def call(line):
-        status = main(shlex.split(line))
-        captured = capsys.readouterr()
-        return status, captured.out, captured.err
-
-    return call
 
 
 @pytest.mark.parametrize(

@@ -5,22 +5,9 @@ import json
 import pytest
 
 from skinny_gemm import records
-from skinny_gemm.__main__ import main
 from skinny_gemm.figures import export
 from skinny_gemm.records import best as tables
 from skinny_gemm.report import pack
-
-
-@pytest.fixture
-def call(capsys):
-    """`call("best --n 3584 ...") -> (status, stdout, stderr)`, in this process."""
-
-    def call(line):
-        status = main(line.split())
-        captured = capsys.readouterr()
-        return status, captured.out, captured.err
-
-    return call
 
 
 @pytest.mark.parametrize(

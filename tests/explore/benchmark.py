@@ -9,7 +9,6 @@ import statistics
 import sys
 import time
 from collections.abc import Iterator
-from operator import attrgetter
 
 from skinny_gemm import explore
 from skinny_gemm.explore.tactic import SHOWN
@@ -85,19 +84,19 @@ def others() -> Iterator[tuple]:
     """The controls of the other explorers that draw and run nothing."""
     drawn = {
         "SwizzleExplorer": ("operand", "swizzled", "k_tile", "warp", "phase", "lane", "bank"),
-        "PipelineExplorer": ("view", "cursor.slider"),
+        "PipelineExplorer": ("view", "cursor"),
         "WeightStationaryExplorer": ("lane", "block", "cta", "warp", "k", "rt", "kq", "ks", "staged"),
         "ExposureExplorer": ("warp",),
         "GatherExplorer": ("block",),
-        "SettleExplorer": ("view", "cta", "cursor.slider"),
+        "SettleExplorer": ("view", "cta", "cursor"),
         "PitchExplorer": ("k", "ks"),
-        "MailboxExplorer": ("cursor.slider", "box", "token", "fragment"),
+        "MailboxExplorer": ("cursor", "box", "token", "fragment"),
         "RunExplorer": ("m", "projection", "kernel"),
     }
     for kind, names in drawn.items():
         it = getattr(explore, kind)()
         for name in names:
-            control = attrgetter(name)(it)
+            control = getattr(it, name)
             before = control.value
             yield f"{kind}: {name}", control
             if before in options(control):

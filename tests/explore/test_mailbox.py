@@ -75,7 +75,7 @@ def test_what_breaks_is_told(broken, words):
     explorer = MailboxExplorer()
     explorer.broken.value = broken
     seen = []
-    for number in range(explorer.cursor.slider.max + 1):
+    for number in range(explorer.cursor.max + 1):
         explorer.cursor.value = number
         assert explorer.trouble.value == ""
         seen.append(text(explorer.heading))
@@ -94,13 +94,13 @@ def test_sanitising_is_what_makes_the_difference():
 def test_it_steps_and_exports(tmp_path):
     explorer = MailboxExplorer()
     explorer.cursor.value = 0
-    explorer.cursor.step(-1)
+    explorer.cursor.go(-1)
     assert explorer.cursor.value == 0 and "everything is empty" in text(explorer.heading)
-    explorer.cursor.step(+1)
+    explorer.cursor.go(+1)
     assert "rank 0 publishes step 0 into buffer 0" in text(explorer.heading)
     assert explorer.picture.value.count("-0") > 10
     explorer.ranks.value, explorer.m.value = 2, 1
-    explorer.cursor.value = explorer.cursor.slider.max
+    explorer.cursor.value = explorer.cursor.max
     explorer.transport.value = "multicast"
     assert explorer.trouble.value == "" and explorer.box.max == 1
     paths = explorer.export(tmp_path)

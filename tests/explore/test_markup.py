@@ -9,7 +9,7 @@ def test_what_is_shown_is_escaped():
     frame = pd.DataFrame({"warp": [0, 1], "doing": ["waits <x>", "done"]})
     assert "<th" in markup.table(frame) and "waits &lt;x&gt;" in markup.table(frame)
     assert "a &amp; b" in markup.facts({"name": "a & b"})
-    assert "K &lt; 16" in markup.impossible("K < 16") and "K &lt; 16" in markup.possible("K < 16")
+    assert "K &lt; 16" in markup.verdict("K < 16") and "K &lt; 16" in markup.verdict(None, "K < 16")
 
 
 def test_an_error_without_words_is_named_and_traced():

@@ -11,7 +11,8 @@ from skinny_gemm.problem import GemmProblem
 from skinny_gemm.runtime import bind, compile_kernel, launch
 from skinny_gemm.runtime import prepared as prepared_module
 from skinny_gemm.runtime.tensors import device_of
-from skinny_gemm.runtime.verify import random_operands, verify
+from skinny_gemm.runtime.trials import random_operands
+from skinny_gemm.runtime.verify import verify
 
 TOLERANCE = 4e-3
 SMALL = (64, 512)

@@ -11,7 +11,8 @@ from skinny_gemm import WarpSplitKTactic, WsGemmTactic, interpreter, runtime
 from skinny_gemm.interpreter import Trace, shared_accesses
 from skinny_gemm.problem import FrontProblem, GemmProblem
 from skinny_gemm.runtime import bind, compile_kernel, launch
-from skinny_gemm.runtime.verify import random_operands, verify
+from skinny_gemm.runtime.trials import random_operands
+from skinny_gemm.runtime.verify import verify
 
 MS = (1, 7, 8, 9, 16, 17, 32, 63, 64)
 FRONTS = (560, 288)

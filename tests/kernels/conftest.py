@@ -9,7 +9,7 @@ from skinny_gemm import device, interpreter
 from skinny_gemm.problem import GemmProblem
 from skinny_gemm.runtime import bind, compile_kernel
 from skinny_gemm.runtime.bfloat16 import from_bits, to_bits
-from skinny_gemm.runtime.verify import random_operands, reference, relative_error
+from skinny_gemm.runtime.trials import random_operands, reference, relative_error
 from skinny_gemm.tactics.base import BF16_TOLERANCE
 
 GUARD = 0x7FC1  #: a NaN that no computation here produces

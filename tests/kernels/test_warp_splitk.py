@@ -141,5 +141,5 @@ def test_the_scan_finds_the_fault_that_a_uniform_base_provokes(monkeypatch, arch
     monkeypatch.setattr(sass, "misencoded_copies", lambda cubin: seen.append(cubin) or scan(cubin))
     built = warp_splitk.build(GemmProblem(1, *SMALL), WarpSplitKTactic(16, 8, 128, 2, 1), True)
     with pytest.raises(ValueError, match="mis-encoded"):
-        compile_jit("warp-splitk", built, warp_splitk.PARAMETERS, built.block, built.smem_bytes, arch, True)
+        compile_jit("warp-splitk", built, built.parameters, built.block, built.smem_bytes, arch, True)
     assert scan(seen[0]) == odd_descriptors(seen[0]) != []

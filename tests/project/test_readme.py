@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from skinny_gemm import device, records
+from skinny_gemm import records
 from skinny_gemm.cli import cli
 from skinny_gemm.records import pruning, standing, store
 from skinny_gemm.records.comparison import compare
@@ -135,8 +135,7 @@ def test_what_is_said_of_standing_follows_from_the_records():
 
 def test_pruning_costs_what_is_said():
     campaign = re.search(r"pruning (2\S+)", MEASURING)[1]
-    _, rows = store.read_campaign(store.campaign_folder(campaign))
-    costs = pruning.costs(rows, device.get("h200"))
+    costs = pruning.costs_of(*store.read_campaign(store.campaign_folder(campaign)))
     worst = max(cost.cost for cost in costs)
     assert len(costs) == 9 and f"nothing was more than {worst:.1%} faster" in " ".join(MEASURING.split()).replace(
         " %", "%"

@@ -266,7 +266,7 @@ def test_figures_draw_it(call, recorded, tmp_path):
 
 
 def test_its_bank_conflicts_are_counted_and_are_those_of_the_trace():
-    from skinny_gemm.explore.bank_conflicts import conflicts
+    from skinny_gemm.explore import conflicts
 
     _, data, facts = conflicts(ToyTactic(2, 4), PROBLEM)
     wavefronts = data.pivot(index="access", columns="source", values="wavefronts")
@@ -276,7 +276,7 @@ def test_its_bank_conflicts_are_counted_and_are_those_of_the_trace():
 
 
 def test_a_kernel_that_describes_no_accesses_says_so(monkeypatch):
-    from skinny_gemm.explore.bank_conflicts import conflicts
+    from skinny_gemm.explore import conflicts
 
     monkeypatch.delattr(ToyTactic, "shared_accesses")
     with pytest.raises(ValueError, match="toy describes no accesses to shared memory"):

@@ -5,6 +5,7 @@ tactic that failed counts as swept; the text counts what is within the target.
 """
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -29,8 +30,8 @@ def sweep(root, tactics=ALL, seed=0):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_the_cost_is_that_of_a_scan(tmp_path, seed):
-    _, rows = sweep(tmp_path, seed=seed)
-    (found,) = pruning.costs(rows, H200)
+    folder, rows = sweep(tmp_path, seed=seed)
+    (found,) = pruning.costs_of(records.load_campaign(folder), rows)
     times = {row.tactic: row.median_us for row in rows}
     assert found.best.median_us == min(times.values()) and found.tactics == len(ALL)
     assert found.coarse.median_us == min(times[tactic] for tactic in COARSE) and found.tried == len(COARSE)
@@ -39,17 +40,22 @@ def test_the_cost_is_that_of_a_scan(tmp_path, seed):
 
 def test_half_a_sweep_is_not_judged_but_a_failed_tactic_is_swept(tmp_path):
     missing = next(tactic for tactic in ALL if tactic not in COARSE)
-    _, rows = sweep(tmp_path, [tactic for tactic in ALL if tactic != missing])
-    assert pruning.costs(rows, H200) == []
-    (found,) = pruning.costs(rows, H200, [("warp-splitk", N, K, M, missing)])
+    folder, rows = sweep(tmp_path, [tactic for tactic in ALL if tactic != missing])
+    campaign = records.load_campaign(folder)
+    assert pruning.costs_of(campaign, rows) == []
+
+    def failed(m):
+        return replace(campaign, failures=[vars(Point("warp-splitk", N, K, m, missing))])
+
+    (found,) = pruning.costs_of(failed(M), rows)
     assert found.tactics == len(ALL) - 1
-    assert pruning.costs(rows, H200, [("warp-splitk", N, K, M + 1, missing)]) == []
+    assert pruning.costs_of(failed(M + 1), rows) == []
 
 
 def test_the_summary_says_how_many_are_within_the_target(tmp_path):
     folder, rows = sweep(tmp_path)
-    (found,) = pruning.costs(rows, H200)
-    *_, line, last = pruning.lines(pruning.costs_of(records.load_campaign(folder), rows))
+    (found,) = costs = pruning.costs_of(records.load_campaign(folder), rows)
+    *_, line, last = pruning.lines(costs)
     assert found.coarse.tactic in line and f"{found.cost:.1%}" in line and line.endswith(str(found.verdict))
     assert last.startswith(f"{int(found.cost <= 0.02)} of 1 problems within 2% of the best")
     assert pruning.lines([]) == ["no problem was swept in full: measure with --tactics full"]

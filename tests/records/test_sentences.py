@@ -43,11 +43,12 @@ def test_numbers_of_other_campaigns_are_named():
     assert sentences.elsewhere(ROW, {"triton": far[1]}) == ""
 
 
-def test_the_whole_answer_tells_the_record(tmp_path):
+def test_the_whole_answer_tells_the_record(tmp_path, monkeypatch):
+    monkeypatch.setenv("SKINNY_GEMM_DATA", str(tmp_path))
     peer = replace(FAST, kernel="cublas", tactic="")
     stream = replace(FAST, kernel="stream", m=0, tactic="528x3x8192")
     write(tmp_path, "2026-01-01", {FAST: 9.0, SLOW: 10.0, peer: 18.0, stream: 6.0}, commit="0123456789")
-    best, said = sentences.answer(64, 1024, 8, data_dir=tmp_path)
+    best, said = sentences.answer(64, 1024, 8)
     assert best.tactic == FAST.tactic and said == (
         f"For 64x1024 at M = 8 on h200, chained launches and cold weights, take warp-splitk {FAST.tactic}: 9.000 us "
         "(95 % interval 8.910 to 9.090). That is 1.500 times the measured bound of 6.000 us. Of 1 other recorded "
@@ -55,6 +56,6 @@ def test_the_whole_answer_tells_the_record(tmp_path):
         "Campaign 2026-01-01, commit 01234567."
     )
     with pytest.raises(ValueError, match="No record of our kernels for N = 64, K = 1024, M = 9"):
-        sentences.answer(64, 1024, 9, data_dir=tmp_path)
+        sentences.answer(64, 1024, 9)
     with pytest.raises(ValueError, match="mode is 'quick', but must be one of isolated, chained, exposed"):
-        sentences.answer(64, 1024, 8, mode="quick", data_dir=tmp_path)
+        sentences.answer(64, 1024, 8, mode="quick")

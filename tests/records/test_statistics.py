@@ -8,20 +8,22 @@ never contradict them.
 import itertools
 import random
 import statistics as stdlib
+from collections import namedtuple
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skinny_gemm.records.statistics import Interval, Verdict, difference_interval, median_interval, rank, verdict
+from skinny_gemm.records.statistics import Verdict, difference_interval, median_interval, rank, verdict
 
 times = st.floats(0.1, 1e4, allow_nan=False)
+Time = namedtuple("Time", ("median_us", "low_us", "high_us"))  # of a record
 
 
 @st.composite
 def intervals(draw):
     low, median, high = sorted(draw(st.tuples(times, times, times)))
-    return Interval(median, low, high)
+    return Time(median, low, high)
 
 
 @given(st.lists(times, min_size=6, max_size=60))
@@ -102,17 +104,17 @@ def test_swapping_the_variants_swaps_the_verdict(a, b, tolerance):
 def test_verdicts_hold_for_every_pair_of_times_inside_the_intervals(a, b, tolerance):
     answer = verdict(a, b, tolerance)
     if answer == Verdict.FASTER:
-        assert a.high < b.low
+        assert a.high_us < b.low_us
     if answer == Verdict.SAME:
-        for x, y in itertools.product((a.low, a.high), (b.low, b.high)):
+        for x, y in itertools.product((a.low_us, a.high_us), (b.low_us, b.high_us)):
             assert max(x, y) <= min(x, y) * (1 + tolerance) * (1 + 1e-12)
     if answer == Verdict.UNDECIDED:
-        assert a.low <= b.high and b.low <= a.high
+        assert a.low_us <= b.high_us and b.low_us <= a.high_us
 
 
 @given(intervals(), intervals(), times)
 def test_medians_alone_decide_nothing(a, b, other):
-    moved = Interval(min(max(other, a.low), a.high), a.low, a.high)
+    moved = a._replace(median_us=min(max(other, a.low_us), a.high_us))
     assert verdict(moved, b) == verdict(a, b)
 
 
@@ -126,4 +128,4 @@ def test_medians_alone_decide_nothing(a, b, other):
     ],
 )
 def test_examples(a, b, answer):
-    assert verdict(Interval(*a), Interval(*b)) == answer
+    assert verdict(Time(*a), Time(*b)) == answer

@@ -74,7 +74,7 @@ class FakeRig:
 class FakeGpu(FakeRig):
     """Made as a `Rig` is; the environment says where the log is and at which M a point hangs."""
 
-    def __init__(self, device, shapes, seed, replays):
+    def __init__(self, device, shapes, seed):
         super().__init__(Path(os.environ["FAKE_LOG"]))
 
     def describe(self):

@@ -1,4 +1,4 @@
-"""Compiling before measuring.
+"""Compiling tasks before they are measured.
 
 Property: one binary for all points that share it; what does not compile says so for every point that needs it.
 """
@@ -6,7 +6,7 @@ Property: one binary for all points that share it; what does not compile says so
 import dataclasses
 from concurrent.futures import Future
 
-from skinny_gemm.bench import compiling
+from skinny_gemm.bench import task as module
 from skinny_gemm.bench.task import Task
 from skinny_gemm.problem import FrontProblem, GemmProblem
 from skinny_gemm.records import MODES
@@ -40,15 +40,15 @@ def test_compilation_is_shared_by_ms_and_modes_and_its_failure_reaches_every_poi
             raise ValueError("the assembler refused")
         return "binary"
 
-    monkeypatch.setattr(compiling, "ProcessPoolExecutor", InProcess)
-    monkeypatch.setattr(compiling, "compile_task", compile_one)
+    monkeypatch.setattr(module, "ProcessPoolExecutor", InProcess)
+    monkeypatch.setattr(module, "compile_task", compile_one)
     plain, fronts = [GemmProblem(m, N, K) for m in (1, 8)], [dataclasses.replace(FRONT, m=m) for m in (1, 8)]
     good = [Task.of("warp-splitk", problem, TACTIC, mode) for problem in plain for mode in MODES]
     bad = [Task.of("warp-splitk", problem, "32,8,128,2,1", mode) for problem in plain for mode in MODES]
     front = [Task.of("ws-gemm", problem, FRONT_TACTIC, mode) for problem in fronts for mode in MODES]
     progress = []
     tasks = [*good, *bad, *front, Task.of("cublas", plain[0])]
-    wrong = compiling.compile_all("sm_90a", tasks, lambda *args: progress.append(args))
+    wrong = module.compile_all("sm_90a", tasks, lambda *args: progress.append(args))
     once = [(TACTIC, plain[0]), ("32,8,128,2,1", plain[0]), *((FRONT_TACTIC, f) for f in fronts)]  # a binary for each M
     assert compiled == [(*one, "sm_90a") for one in once]
     assert wrong == {task.point: "does not compile: the assembler refused" for task in bad}
