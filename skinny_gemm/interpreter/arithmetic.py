@@ -189,7 +189,8 @@ def shuffle(mode: str, value: ndarray, b: ndarray, c: ndarray) -> tuple[ndarray,
         order = source.reshape(-1)
         same = (order == order[0]).all()
         return (value[:, :, order[0] : order[0] + 1] if same else value[:, :, order]), valid
-    return np.take_along_axis(*np.broadcast_arrays(value, source), axis=2), valid
+    value, source = np.broadcast_arrays(value, source)
+    return np.take_along_axis(value, source, axis=2), valid
 
 
 def vote(mode: str, predicate: ndarray, mask: ndarray) -> ndarray:

@@ -95,12 +95,12 @@ class Kernel(NamedTuple):
     dynamic_base: int  #: address of the first byte of dynamic shared memory
 
 
-_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
+_COMMENT = re.compile(r"/(?:/[^\n]*|\*.*?\*/)", re.S)
 _BRACE = re.compile(r"[{}]")
 _ENTRY = re.compile(r"\.entry\s+([\w$]+)\s*\(([^)]*)\)([^{]*)\{", re.S)
 _PARAM = re.compile(r"\.param\s+\.([a-z]\d+)\b.*?([\w$]+)\s*$", re.S)
 _SHARED = re.compile(
-    r"(?P<extern>\.extern\s+)?\.shared\s+(?:\.align\s+(?P<align>\d+)\s+)?\.(?P<type>[a-z]+\d+)\s+(?P<name>[\w$]+)"
+    r"\.(?P<extern>extern\s+\.)?shared\s+(?:\.align\s+(?P<align>\d+)\s+)?\.(?P<type>[a-z]+\d+)\s+(?P<name>[\w$]+)"
     r"\s*(?:\[(?P<count>\d*)\])?\s*;"
 )
 _LABEL = re.compile(r"\s*([\w$]+)\s*:(?!:)")
@@ -108,7 +108,6 @@ _GUARD = re.compile(r"@(!?)\s*([%\w$]+)\s+")
 _REG_DECL = re.compile(r"\.reg\s+\.(pred|[a-z]+\d+)\s+(.*)", re.S)
 _REG_RANGE = re.compile(r"([%\w$]+?)<(\d+)>$")
 _OPERAND = re.compile(r"\{[^}]*\}|\[[^\]]*\]|[^\s,|]+(?:\s*\|\s*[^\s,|]+)?|\|")
-_ADDRESS = re.compile(r"(.?[^+-]*)\+?(.*)", re.S)
 _PIECE = re.compile(r"[^;{}\n]*(?:\{[^{}\n;]*\}[^;{}\n]*)*;|[{}]|[^;{}\s][^;{}\n]*|\n")
 _FLOAT = re.compile(r"0(?:[fF]([0-9a-fA-F]{8})|[dD][0-9a-fA-F]{16})")
 _SPECIAL = ("%tid", "%ntid", "%ctaid", "%nctaid", "%laneid", "%warpid", "%nwarpid", "%cluster", "%ncluster",
@@ -162,14 +161,17 @@ def _aligned(offset: int, size: int) -> int:
     return -(-offset // size) * size
 
 
-class _Scope:
-    """The registers and labels of a body or of a block in it, and of those around it: registers come before use."""
+class _Scope(dict[str, Any]):
+    """A body or a block in it: its operands as written -> parsed, its registers, labels and those around it."""
 
-    def __init__(self, parent: "_Scope | None" = None, suffix: str = ""):
-        self.parent, self.suffix = parent, suffix
-        self.names: dict[str, Reg] = parent.names.copy() if parent else {}
-        self.labels: ChainMap[str, int] = parent.labels.new_child() if parent else ChainMap()
-        self.memo: dict[str, Any] = {}  # operands as written -> parsed
+    def __init__(self, function: "_Function", parent: "_Scope | None" = None, suffix: str = ""):
+        self.function, self.parent, self.suffix = function, parent, suffix
+        self.names: dict[str, str] = {} if parent is None else parent.names.copy()
+        self.labels: ChainMap[str, int] = ChainMap() if parent is None else parent.labels.new_child()
+
+    def __missing__(self, token):
+        operand = self[token] = self.function.compound(token, self)
+        return operand
 
 
 class _Function:
@@ -214,14 +216,15 @@ class _Function:
         return end - SHARED_BASE, dynamic
 
     def read_body(self, body):
-        scope, scopes = _Scope(), 0
+        scope: Any = _Scope(self)
+        scopes = 0
         for match in _PIECE.finditer(body):
             piece = match[0]
             if piece == "\n":
                 self.line += 1
             elif piece == "{":
                 scopes += 1
-                scope = _Scope(scope, f"@{scopes}")
+                scope = _Scope(self, scope, f"@{scopes}")
             elif piece == "}":
                 scope = scope.parent
             else:
@@ -251,7 +254,7 @@ class _Function:
         for name in map(str.strip, match[2].split(",")):
             numbered = _REG_RANGE.match(name)
             for register in [f"{numbered[1]}{i}" for i in range(int(numbered[2]))] if numbered else [name]:
-                scope.names[register] = Reg(register + scope.suffix)
+                scope.names[register] = register + scope.suffix
                 self.widths[register + scope.suffix] = width_of(match[1])
 
     def resolve(self, index, line, piece, scope) -> Instruction:
@@ -265,21 +268,13 @@ class _Function:
             piece = piece[match.end() :]
         opcode, rest = (*piece.split(None, 1), "")[:2]
         op = _split(opcode)
-        operands = (self.target(rest, scope),) if op[0] == "bra" else self.operands(rest, scope)
-        return Instruction(index, line, text, op, guard, operands)
+        operands = (self.target(rest, scope),) if op[0] == "bra" else map(scope.__getitem__, _OPERAND.findall(rest))
+        return Instruction(index, line, text, op, guard, tuple(operands))
 
     def target(self, name, scope) -> Target:
         if name not in scope.labels:
             raise PtxSyntaxError(f"Line {self.line}: the label {name!r} is not defined.")
         return Target(scope.labels[name])
-
-    def operands(self, text, scope) -> tuple:
-        memo, out = scope.memo, []
-        for token in _OPERAND.findall(text):
-            if token not in memo:
-                memo[token] = self.compound(token, scope)
-            out.append(memo[token])
-        return tuple(out)
 
     def compound(self, token, scope):
         """An operand of any form: `{...}`, `[...]`, `a|b` or a simple one."""
@@ -293,7 +288,7 @@ class _Function:
         return Vector(tuple(self.operand(item.strip(), scope) for item in items))
 
     def operand(self, token, scope):
-        return scope.names.get(token) or self.constant(token)
+        return Reg(scope.names[token]) if token in scope.names else self.constant(token)
 
     def constant(self, token):
         if token.startswith(_SPECIAL):
@@ -321,8 +316,8 @@ class _Function:
             raise PtxSyntaxError(f"Line {self.line}: {text!r} is no integer.") from None
 
     def address(self, token, scope) -> Address:
-        base, offset = _ADDRESS.fullmatch(token).groups()
-        value = self.integer(offset or "0")
+        base, _, offset = token[1:].replace("+-", "-").replace("-", "+-").partition("+")
+        base, value = token[:1] + base, self.integer(offset or "0")
         if any(base == p.name for p in self.parameters):
             return Address(base, value)
         operand = self.operand(base, scope)
