@@ -90,9 +90,10 @@ def merge(mask: ndarray, new: Any, old: Any) -> Any:
     return np.where(mask, bits(new), bits(old))
 
 
-def _lanes(registers: tuple) -> ndarray:
-    """The bits of 32-bit registers, (registers, CTAs, warps, lanes)."""
-    return np.stack(np.broadcast_arrays(*map(bits, registers), LANES)[:-1])
+def _lanes(register: Any) -> ndarray:
+    """The bits of a register, (CTAs, warps, 8, 4 lanes)."""
+    array = bits(register)
+    return np.broadcast_to(array, (*array.shape[:2], WARP)).reshape(*array.shape[:2], 8, 4)
 
 
 def accumulator_tile(words: tuple) -> ndarray | None:
@@ -104,9 +105,12 @@ def accumulator_tile(words: tuple) -> ndarray | None:
         return first.accumulator.tile
     if all(w.__class__ is ndarray and w.size == 1 and not w.any() for w in words):
         return None
-    lanes = _lanes(words)
-    c, w = lanes.shape[1:3]
-    return lanes.reshape(2, 2, c, w, 8, 4).transpose(2, 3, 0, 4, 5, 1).reshape(c, w, 16, 8).view(F4)
+    lanes = [_lanes(word) for word in words]
+    c, w = (max(x.shape[axis] for x in lanes) for axis in (0, 1))
+    tile = np.empty((c, w, 2, 8, 4, 2), U4)
+    for v, word in enumerate(lanes):
+        tile[:, :, v >> 1, :, :, v & 1] = word
+    return tile.reshape(c, w, 16, 8).view(F4)
 
 
 def mma(a: ndarray, b: ndarray, words: tuple) -> tuple[Word, Word, Word, Word]:
@@ -126,10 +130,12 @@ def mma(a: ndarray, b: ndarray, words: tuple) -> tuple[Word, Word, Word, Word]:
 
 def fragment(registers: tuple, rows: int) -> ndarray:
     """Registers of an A (`rows` 16, four) or B (`rows` 8, two) operand as a float32 matrix (CTAs, warps, rows, 16)."""
-    lanes = _lanes(registers)
-    c, w = lanes.shape[1:3]
-    pairs = lanes.reshape(2, rows // 8, c, w, 8, 4).transpose(2, 3, 1, 4, 0, 5).reshape(c, w, rows, 8)
-    return (pairs.view(U2).astype(U4) << 16).view(F4)  # the low half of a pair is first
+    lanes = [_lanes(register) for register in registers]
+    c, w = (max(x.shape[axis] for x in lanes) for axis in (0, 1))
+    pairs = np.empty((c, w, rows // 8, 8, 2, 4), U4)
+    for i, register in enumerate(lanes):
+        pairs[:, :, i % (rows // 8), :, 8 * i // rows] = register
+    return (pairs.view(U2).astype(U4) << 16).view(F4).reshape(c, w, rows, 16)  # the low half of a pair is first
 
 
 def bf16_bits(value: ndarray) -> ndarray:
@@ -180,7 +186,10 @@ def shuffle(mode: str, value: ndarray, b: ndarray, c: ndarray) -> tuple[ndarray,
     lane, b, c = LANES.astype(I8), b.astype(I8) & 31, c.astype(I8)
     segment = c >> 8 & 31
     last = (lane & segment) | (c & 31 & ~segment)
-    source = {"up": lane - b, "down": lane + b, "bfly": lane ^ b, "idx": (lane & segment) | (b & ~segment)}[mode]
+    if mode == "idx":
+        source = (lane & segment) | (b & ~segment)
+    else:
+        source = {"up": np.subtract, "down": np.add, "bfly": np.bitwise_xor}[mode](lane, b)
     valid = source >= last if mode == "up" else source <= last
     source = np.where(valid, source, lane)
     if value.shape[2] == 1:
@@ -195,7 +204,8 @@ def shuffle(mode: str, value: ndarray, b: ndarray, c: ndarray) -> tuple[ndarray,
 
 def vote(mode: str, predicate: ndarray, mask: ndarray) -> ndarray:
     """`vote.sync` over the lanes in `mask` (a bool array): `any`, `all`, `uni` as predicate, `ballot` as bits."""
-    predicate, mask, _ = np.broadcast_arrays(predicate, mask, LANES)
+    shape = (*np.broadcast_shapes(predicate.shape, mask.shape)[:2], WARP)
+    predicate, mask = np.broadcast_to(predicate, shape), np.broadcast_to(mask, shape)
     voted = predicate & mask
     if mode == "ballot":
         return (voted.astype(U4) << LANES).sum(axis=2, keepdims=True, dtype=U4)

@@ -56,16 +56,9 @@ def nothing(w: Writer, ins: Instruction):
 def typed(name: str, kind: str) -> str:
     """A type by its `name` in a template: "" is the opcode's own (`kind`), `u` that without its sign, `b` its bits,
     `wide` twice as wide, and any other stands for itself."""
-    match name:
-        case "":
-            return kind
-        case "u":
-            return "u" + kind[1:] if kind[0] == "s" else kind
-        case "b":
-            return "b" + kind[1:]
-        case "wide":
-            return kind[0] + str(2 * width_of(kind))
-    return name
+    if name == "wide":
+        return kind[0] + str(2 * width_of(kind))
+    return {"": kind, "u": kind.replace("s", "u"), "b": "b" + kind[1:]}.get(name, name)
 
 
 class _Operand:
@@ -105,10 +98,8 @@ def move(w: Writer, ins: Instruction):
     if kind[0] != "b" or part * len(parts.items) != width_of(kind) or part < 8:
         w.refuse()
     if parts is a:
-        terms = [
-            f"({w.value(item, f'b{part}')}.astype({wide}) << {w.constant(i * part, wide)})"
-            for i, item in enumerate(a.items)
-        ]
+        values = (f"{w.value(item, f'b{part}')}.astype({wide})" for item in a.items)
+        terms = (f"({value} << {w.constant(i * part, wide)})" for i, value in enumerate(values))
         return w.result(d, " | ".join(terms), kind)
     for i, item in enumerate(d.items):  # low first
         w.result(item, f"({w.value(a, kind)} >> {w.constant(i * part, wide)}).astype(u{part // 8})", f"b{part}")
@@ -270,10 +261,9 @@ def multiply_matrices(w: Writer, ins: Instruction):
         w.local.update(w.number[r.name] for r in d.items)
         return
     w.line(f"g.converged({ins.index}, {w.constant(0xFFFFFFFF, 'u4')}, {w.mask})")
-    left, right = (
-        f"ops.fragment(({', '.join(w.value(r, 'b32') for r in x.items)},), {rows})" for x, rows in ((a, 16), (b, 8))
-    )
-    w.spread(f"mma({left}, {right}, ({', '.join(start)},))", d.items, ["b32"] * 4)
+    left, right = (", ".join(w.value(r, "b32") for r in fragment.items) for fragment in (a, b))
+    text = f"mma(ops.fragment(({left},), 16), ops.fragment(({right},), 8), ({', '.join(start)},))"
+    w.spread(text, d.items, ["b32"] * 4)
 
 
 # Asynchronous copies and barriers

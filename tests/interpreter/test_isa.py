@@ -253,7 +253,6 @@ def test_a_run_of_mma_goes_on_across_what_leaves_shared_memory_alone(ends):
 
 
 def test_an_mma_of_constants_belongs_to_no_run():
-    source = generated(
-        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%r10, %r11, %r12, %r13}, {4, 4, 4, 4}, {4, 4}, {0, 0, 0, 0}"
-    ).source
+    op, d = "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", "{%r10, %r11, %r12, %r13}"
+    source = generated(f"{op} {d}, {{4, 4, 4, 4}}, {{4, 4}}, {{0, 0, 0, 0}}").source
     assert "ops.fragment(" in source and "g.gather(" not in source
