@@ -135,7 +135,9 @@ def fragment(registers: tuple, rows: int) -> ndarray:
     pairs = np.empty((c, w, rows // 8, 8, 2, 4), U4)
     for i, register in enumerate(lanes):
         pairs[:, :, i % (rows // 8), :, 8 * i // rows] = register
-    return (pairs.view(U2).astype(U4) << 16).view(F4).reshape(c, w, rows, 16)  # the low half of a pair is first
+    wide = pairs.view(U2).astype(U4)  # the low half of a pair is first
+    wide <<= 16
+    return wide.view(F4).reshape(c, w, rows, 16)
 
 
 def bf16_bits(value: ndarray) -> ndarray:
