@@ -67,14 +67,12 @@ def select_registers(registers: list, rows: ndarray | None, warps: ndarray | Non
     accumulators: dict[int, Accumulator] = {}
     out = registers.copy()
     for i, value in enumerate(registers):
-        if value is None:
-            continue
         if value.__class__ is Word:
             whole = value.accumulator
             if id(whole) not in accumulators:
                 accumulators[id(whole)] = Accumulator(select(whole.tile, rows, warps))
             out[i] = Word(accumulators[id(whole)], value.v)
-        else:
+        elif value is not None:
             out[i] = select(value, rows, warps)
     return out
 
@@ -92,8 +90,10 @@ def merge(mask: ndarray, new: Any, old: Any) -> Any:
     return np.where(mask, bits(new), bits(old))
 
 
-def _lanes_8x4(word):
-    return np.broadcast_to(word, (*word.shape[:2], WARP)).reshape(*word.shape[:2], 8, 4)
+def _lanes(register: Any) -> ndarray:
+    """The bits of a register, (CTAs, warps, 8, 4 lanes)."""
+    array = bits(register)
+    return np.broadcast_to(array, (*array.shape[:2], WARP)).reshape(*array.shape[:2], 8, 4)
 
 
 def accumulator_tile(words: tuple) -> ndarray | None:
@@ -103,13 +103,13 @@ def accumulator_tile(words: tuple) -> ndarray | None:
         w.__class__ is Word and w.accumulator is first.accumulator and w.v == v for v, w in enumerate(words)
     ):
         return first.accumulator.tile
-    words = tuple(bits(w) for w in words)
-    if all(w.size == 1 and not w.any() for w in words):
+    if all(w.__class__ is ndarray and w.size == 1 and not w.any() for w in words):
         return None
-    c, w = (max(x.shape[axis] for x in words) for axis in (0, 1))
+    lanes = [_lanes(word) for word in words]
+    c, w = (max(x.shape[axis] for x in lanes) for axis in (0, 1))
     tile = np.empty((c, w, 2, 8, 4, 2), U4)
-    for v, word in enumerate(words):
-        tile[:, :, v >> 1, :, :, v & 1] = _lanes_8x4(word)
+    for v, word in enumerate(lanes):
+        tile[:, :, v >> 1, :, :, v & 1] = word
     return tile.reshape(c, w, 16, 8).view(F4)
 
 
@@ -128,20 +128,16 @@ def mma(a: ndarray, b: ndarray, words: tuple) -> tuple[Word, Word, Word, Word]:
     return Word(accumulator, 0), Word(accumulator, 1), Word(accumulator, 2), Word(accumulator, 3)
 
 
-def widen_bf16(pairs: ndarray) -> ndarray:
-    """BF16 pairs in uint32 (..., n) -> float32 (..., 2 n), low half first."""
-    return (np.ascontiguousarray(pairs).view(U2).astype(U4) << 16).view(F4)
-
-
 def fragment(registers: tuple, rows: int) -> ndarray:
     """Registers of an A (`rows` 16, four) or B (`rows` 8, two) operand as a float32 matrix (CTAs, warps, rows, 16)."""
-    registers = tuple(bits(r) for r in registers)
-    c, w = (max(x.shape[axis] for x in registers) for axis in (0, 1))
-    pairs = np.empty((c, w, rows, 8), U4)
-    for i, register in enumerate(registers):
-        top, half = (8 * (i & 1), i >> 1) if rows == 16 else (0, i)
-        pairs[:, :, top : top + 8, 4 * half : 4 * half + 4] = _lanes_8x4(register)
-    return widen_bf16(pairs)
+    lanes = [_lanes(register) for register in registers]
+    c, w = (max(x.shape[axis] for x in lanes) for axis in (0, 1))
+    pairs = np.empty((c, w, rows // 8, 8, 2, 4), U4)
+    for i, register in enumerate(lanes):
+        pairs[:, :, i % (rows // 8), :, 8 * i // rows] = register
+    wide = pairs.view(U2).astype(U4)  # the low half of a pair is first
+    wide <<= 16
+    return wide.view(F4).reshape(c, w, rows, 16)
 
 
 def bf16_bits(value: ndarray) -> ndarray:
@@ -181,14 +177,7 @@ def multiply_high(a: ndarray, b: ndarray) -> ndarray:
     if a.dtype.itemsize == 4:
         wide = I8 if a.dtype.kind == "i" else U8
         return (a.astype(wide) * b.astype(wide) >> wide(32)).astype(a.dtype)
-    mask, s = U8(0xFFFFFFFF), U8(32)
-    x, y = a.view(U8), b.view(U8)
-    x0, x1, y0, y1 = x & mask, x >> s, y & mask, y >> s
-    mid = x1 * y0 + (x0 * y0 >> s)
-    high = x1 * y1 + (mid >> s) + (x0 * y1 + (mid & mask) >> s)
-    if a.dtype.kind == "i":
-        high = high - np.where(a < 0, y, U8(0)) - np.where(b < 0, x, U8(0))
-    return high.view(a.dtype)
+    return (a.astype(object) * b.astype(object) >> 64).astype(a.dtype)  # Python's integers
 
 
 def shuffle(mode: str, value: ndarray, b: ndarray, c: ndarray) -> tuple[ndarray, ndarray]:
@@ -196,20 +185,13 @@ def shuffle(mode: str, value: ndarray, b: ndarray, c: ndarray) -> tuple[ndarray,
 
     `mode` is idx, up, down or bfly; `c` packs the clamp (bits 0-4) and the segment mask (bits 8-12).
     """
-    b, c = b.astype(I8), c.astype(I8)
-    lane = LANES.astype(I8)
-    clamp, segment = c & 31, (c >> 8) & 31
-    last = (lane & segment) | (clamp & ~segment)
-    b = b & 31
-    match mode:
-        case "up":
-            source = lane - b
-        case "down":
-            source = lane + b
-        case "bfly":
-            source = lane ^ b
-        case _:
-            source = (lane & segment) | (b & ~segment)
+    lane, b, c = LANES.astype(I8), b.astype(I8) & 31, c.astype(I8)
+    segment = c >> 8 & 31
+    last = (lane & segment) | (c & 31 & ~segment)
+    if mode == "idx":
+        source = (lane & segment) | (b & ~segment)
+    else:
+        source = {"up": np.subtract, "down": np.add, "bfly": np.bitwise_xor}[mode](lane, b)
     valid = source >= last if mode == "up" else source <= last
     source = np.where(valid, source, lane)
     if value.shape[2] == 1:
@@ -218,15 +200,14 @@ def shuffle(mode: str, value: ndarray, b: ndarray, c: ndarray) -> tuple[ndarray,
         order = source.reshape(-1)
         same = (order == order[0]).all()
         return (value[:, :, order[0] : order[0] + 1] if same else value[:, :, order]), valid
-    shape = np.broadcast_shapes(value.shape, source.shape)
-    return np.take_along_axis(np.broadcast_to(value, shape), np.broadcast_to(source, shape), axis=2), valid
+    value, source = np.broadcast_arrays(value, source)
+    return np.take_along_axis(value, source, axis=2), valid
 
 
 def vote(mode: str, predicate: ndarray, mask: ndarray) -> ndarray:
     """`vote.sync` over the lanes in `mask` (a bool array): `any`, `all`, `uni` as predicate, `ballot` as bits."""
-    predicate, mask = np.broadcast_arrays(predicate, mask)
-    if predicate.shape[2] == 1:
-        predicate, mask = (np.broadcast_to(x, (*x.shape[:2], WARP)) for x in (predicate, mask))
+    shape = (*np.broadcast_shapes(predicate.shape, mask.shape)[:2], WARP)
+    predicate, mask = np.broadcast_to(predicate, shape), np.broadcast_to(mask, shape)
     voted = predicate & mask
     if mode == "ballot":
         return (voted.astype(U4) << LANES).sum(axis=2, keepdims=True, dtype=U4)
@@ -241,14 +222,12 @@ def lane_mask(membermask: ndarray) -> ndarray:
 
 def reduce_lanes(name: str, value: ndarray, members: ndarray) -> ndarray:
     """`redux.sync`: one value per warp, over the lanes in `members`."""
-    shape = np.broadcast_shapes(value.shape, members.shape)
-    value, members = np.broadcast_to(value, (*shape[:2], WARP)), np.broadcast_to(members, (*shape[:2], WARP))
-    info = np.iinfo(value.dtype)
-    start = {"min": info.max, "max": info.min, "and": info.max}.get(name, 0)
+    value, members, _ = np.broadcast_arrays(value, members, LANES)
     function = {"add": np.add, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and, "or": np.bitwise_or,
                 "xor": np.bitwise_xor}[name]  # fmt: skip
-    chosen = np.where(members, value, value.dtype.type(start))
-    return function.reduce(chosen, axis=2, keepdims=True, dtype=value.dtype)
+    info = np.iinfo(value.dtype)
+    start = {"min": info.max, "max": info.min, "and": info.max}.get(name, 0)
+    return function.reduce(value, axis=2, keepdims=True, dtype=value.dtype, initial=start, where=members)
 
 
 def to_integer(value: ndarray, mode: str, kind: str) -> ndarray:
@@ -263,7 +242,7 @@ def to_integer(value: ndarray, mode: str, kind: str) -> ndarray:
 
 def lop3(a: ndarray, b: ndarray, c: ndarray, table: int) -> ndarray:
     """Bit i of the result is the bit of `table` that the i-th bits of a, b, c (most significant first) number."""
-    out = np.zeros((1, 1, 1), U4)
+    out = ZERO
     for i in range(8):
         if table >> i & 1:
             out = out | (a if i & 4 else ~a) & (b if i & 2 else ~b) & (c if i & 1 else ~c)
@@ -273,7 +252,7 @@ def lop3(a: ndarray, b: ndarray, c: ndarray, table: int) -> ndarray:
 def permute_bytes(a: ndarray, b: ndarray, selector: ndarray) -> ndarray:
     """`prmt`: each nibble of `selector` picks one of the eight bytes b:a; with its top bit set, that byte's sign."""
     pool = b.astype(U8) << U8(32) | a.astype(U8)
-    out = np.zeros((1, 1, 1), U4)
+    out = ZERO
     for i in range(4):
         nibble = selector >> U4(4 * i) & U4(15)
         byte = (pool >> (nibble & U4(7)).astype(U8) * U8(8)).astype(U4) & U4(255)
@@ -286,15 +265,8 @@ def extract_bits(value: ndarray, start: ndarray, count: ndarray) -> ndarray:
     """`bfe` of a signed or unsigned view: the field at bit `start` (both modulo 256), sign-extended where signed."""
     width = value.dtype.itemsize * 8
     start, count = (np.minimum(x & U4(255), U4(width)) for x in (start, count))
-    unsigned = value.view(f"u{width // 8}")
-    field = shift_right(unsigned, start)
-    low = ~shift_left(np.full((1, 1, 1), ~unsigned.dtype.type(0)), np.minimum(count, U4(width) - start))
-    sign = FALSE
-    if value.dtype.kind == "i":
-        top = np.minimum(start + count, U4(width)) - U4(1)  # of a field that ends past the top, the value's own sign
-        sign = (shift_right(unsigned, top) & unsigned.dtype.type(1)).astype(bool)
-    out = np.where(sign, field | ~low, field & low)
-    return np.where(count == 0, unsigned.dtype.type(0), out).view(value.dtype)
+    above = U4(width) - np.minimum(start + count, U4(width))  # bits above the field
+    return np.where(count == 0, value.dtype.type(0), shift_right(shift_left(value, above), above + start))
 
 
 def insert_bits(a: ndarray, b: ndarray, start: ndarray, count: ndarray) -> ndarray:
@@ -323,9 +295,5 @@ def leading_zeros(value: ndarray) -> ndarray:
 
 def reverse_bits(value: ndarray) -> ndarray:
     """`brev` of 32 or 64 bits."""
-    width = value.dtype.itemsize * 8
-    for step in (1, 2, 4, 8, 16, 32)[: width.bit_length() - 1]:
-        low = value.dtype.type(((1 << width) - 1) // ((1 << step) + 1))  # every other group of `step` bits
-        step = value.dtype.type(step)
-        value = value >> step & low | (value & low) << step
-    return value
+    in_bytes = np.packbits(np.unpackbits(np.ascontiguousarray(value).view(np.uint8), bitorder="little"))
+    return in_bytes.view(value.dtype).reshape(value.shape).byteswap()

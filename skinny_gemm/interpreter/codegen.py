@@ -53,8 +53,6 @@ class Generator(Writer):
         lazy = {name for ins in code if ins.op[0] == "mma" for name in flow.writes[ins.index]}
         super().__init__(flow.kernel, flow.number, lazy)
         self.flow, self.traced, self.code = flow, traced, code
-        self.masked = False
-        self.fusion: MmaFusion | None = None
 
     def compile(self, text: str) -> dict[str, Callable]:
         """The functions that `text` defines."""
@@ -64,24 +62,22 @@ class Generator(Writer):
 
     def block(self, block: Block, masked: bool) -> list[str]:
         """The lines of a block's function."""
-        self.start()
+        self.start(None if masked else MmaFusion(self.flow, block, self.intern))
         self.masked = masked
-        self.fusion = None if masked else MmaFusion(self.flow, block, self.intern)
         code = self.code[block.start : block.stop]
         for ins in code:
             self.emit(ins)
         if self.fusion:
             self.out += self.fusion.close_all()
-        tail = []
-        written = {name for ins in code for name in self.flow.writes[ins.index]}
-        for name in sorted(written, key=self.number.__getitem__):
-            n = self.number[name]
-            if block.live_out >> n & 1:
-                tail.append(f"R[{n}] = merge(M, v{n}, R[{n}])" if masked else f"R[{n}] = v{n}")
+        written, read = (
+            sorted({self.number[name] for ins in code for name in names[ins.index]})
+            for names in (self.flow.writes, self.flow.reads)
+        )
+        new = "merge(M, v{0}, R[{0}])" if masked else "v{0}"
+        tail = [f"R[{n}] = {new.format(n)}" for n in written if block.live_out >> n & 1]
         if not masked:  # in a masked region another path may still need them
             dead = block.live_in & ~block.live_out  # all of them are read here
-            read = {self.number[name] for ins in code for name in self.flow.reads[ins.index]}
-            tail += [f"R[{n}] = None" for n in sorted(read) if dead >> n & 1]
+            tail += [f"R[{n}] = None" for n in read if dead >> n & 1]
         if block.branch is not None and block.branch.guard:
             tail.append(f"return {self.predicate(block.branch.guard)}")
         head = f"def m{block.number}(g, R, M):" if masked else f"def b{block.number}(g, R):"
@@ -114,9 +110,3 @@ class Generator(Writer):
             size = self.value(ins.operands[2], "u32")
             self.line(f"g.trace_source({self.address(ins.operands[1], 64)}, {size})")
         self.line(f"g.trace({ins.index}, {self.mask}, {where})")
-
-    def takes(self, ins: Instruction) -> bool:
-        return self.fusion is not None and self.fusion.takes(ins)
-
-    def extends(self, ins: Instruction, start: list[str]) -> bool:
-        return self.fusion is not None and self.fusion.extends(ins, start)

@@ -13,13 +13,11 @@ from .writer import Writer, dtype_of
 
 COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "lo": "<", "ls": "<=", "hi": ">",
            "hs": ">=", "equ": "==", "neu": "!=", "ltu": "<", "leu": "<=", "gtu": ">", "geu": ">="}  # fmt: skip
-COMBINE = {"and": "&", "or": "|", "xor": "^"}
+SIGNS = {"and": "&", "or": "|", "xor": "^"}
 #: Orders and scopes that loads and stores may name: memory is coherent here.
 ORDERS = ("weak", "relaxed", "acquire", "release", "volatile", "nc", "cta", "cluster", "gpu", "sys")
 #: The memory that a modifier names; `dsmem` is the shared memory of the cluster.
 SPACES = {"global": "global", "shared": "shared", "shared::cta": "shared", "shared::cluster": "dsmem"}
-#: The group's methods that access it.
-METHODS = {"global": "global", "shared": "shared", "dsmem": "cluster"}
 CACHE_HINT = "L2::cache_hint"  #: asks for a policy as a last operand; hints change nothing here
 COPY_BYTES = (4, 8, 16)  #: of one cp.async
 
@@ -30,11 +28,11 @@ COPY_BYTES = (4, 8, 16)  #: of one cp.async
 def value(template: str, kind: str = "") -> Callable[[Writer, Instruction], None]:
     """An emitter: the first operand becomes `template` of the others, `a` to `d`, computed as `kind`.
 
-    `{a}` is an operand as the opcode's type; see `typed` for `{a:u}` and for `kind`.
+    `{a}` is an operand as the opcode's type, `{sign}` the opcode as an operator; see `typed` for `{a:u}` and `kind`.
     """
 
     def emit(w: Writer, ins: Instruction):
-        text = template.format(op=ins.op, **_named(w, ins, ins.operands[1:]))
+        text = template.format(op=ins.op, sign=SIGNS.get(ins.op[0]), **_named(w, ins, ins.operands[1:]))
         w.result(ins.operands[0], text, typed(kind, ins.op[-1]))
 
     return emit
@@ -58,16 +56,9 @@ def nothing(w: Writer, ins: Instruction):
 def typed(name: str, kind: str) -> str:
     """A type by its `name` in a template: "" is the opcode's own (`kind`), `u` that without its sign, `b` its bits,
     `wide` twice as wide, and any other stands for itself."""
-    match name:
-        case "":
-            return kind
-        case "u":
-            return "u" + kind[1:] if kind[0] == "s" else kind
-        case "b":
-            return "b" + kind[1:]
-        case "wide":
-            return kind[0] + str(2 * width_of(kind))
-    return name
+    if name == "wide":
+        return kind[0] + str(2 * width_of(kind))
+    return {"": kind, "u": kind.replace("s", "u"), "b": "b" + kind[1:]}.get(name, name)
 
 
 class _Operand:
@@ -107,10 +98,8 @@ def move(w: Writer, ins: Instruction):
     if kind[0] != "b" or part * len(parts.items) != width_of(kind) or part < 8:
         w.refuse()
     if parts is a:
-        terms = [
-            f"({w.value(item, f'b{part}')}.astype({wide}) << {w.constant(i * part, wide)})"
-            for i, item in enumerate(a.items)
-        ]
+        values = (f"{w.value(item, f'b{part}')}.astype({wide})" for item in a.items)
+        terms = (f"({value} << {w.constant(i * part, wide)})" for i, value in enumerate(values))
         return w.result(d, " | ".join(terms), kind)
     for i, item in enumerate(d.items):  # low first
         w.result(item, f"({w.value(a, kind)} >> {w.constant(i * part, wide)}).astype(u{part // 8})", f"b{part}")
@@ -131,54 +120,52 @@ def load_parameter(w: Writer, ins: Instruction):
     w.result(d, f"g.parameter({place[0]}, {place[1]})", f"b{8 * place[1]}")
 
 
-def _elements(ins: Instruction) -> tuple[int, str]:
-    """(elements, type) of a load or store of at most 16 bytes."""
-    count = 2 if "v2" in ins.op else 4 if "v4" in ins.op else 1
-    if width_of(ins.op[-1]) * count > 128:
-        raise unsupported(ins)
-    return count, ins.op[-1]
-
-
 def access_bytes(ins: Instruction) -> int:
-    """Bytes per lane of a load or store."""
-    count, kind = _elements(ins)
-    return count * width_of(kind) // 8
+    """Bytes per lane of a load or store, at most 16."""
+    size = width_of(ins.op[-1]) // 8 * (2 if "v2" in ins.op else 4 if "v4" in ins.op else 1)
+    if size > 16:
+        raise unsupported(ins)
+    return size
 
 
-def _method(ins: Instruction) -> str:
-    """The group's name for the memory of a load or store."""
-    return METHODS[next(SPACES[modifier] for modifier in ins.op if modifier in SPACES)]
+def _elements(w: Writer, operand) -> tuple:
+    """What a load or store moves, as many as its opcode says."""
+    items = _items(operand)
+    if len(items) * width_of(w.ins.op[-1]) != 8 * access_bytes(w.ins):
+        w.refuse()
+    return items
+
+
+def space_of(ins: Instruction) -> str:
+    """The memory that an opcode names."""
+    return next(SPACES[modifier] for modifier in ins.op if modifier in SPACES)
+
+
+def _call(how: str, w: Writer, ins: Instruction, address: Address) -> str:
+    """The start of a call of the group's method for a load or store."""
+    space = "multicast" if ins.op[0] == "multimem" else space_of(ins)
+    at = w.address(address, 32 if space in ("shared", "dsmem") else 64)
+    return f"g.{how}_{'cluster' if space == 'dsmem' else space}({ins.index}, {at}"
 
 
 def load(w: Writer, ins: Instruction):
     d, a = ins.operands[:2]
-    count, kind = _elements(ins)
-    size, method = width_of(kind) // 8, _method(ins)
-    address = w.address(a, 64 if method == "global" else 32)
-    text = f"g.load_{method}({ins.index}, {address}, {size * count}, {w.mask})"
-    if len(_items(d)) != count:
-        w.refuse()
-    if count == 1:
-        letter, kind = ("i", kind) if kind[0] == "s" else ("u", "u" + kind[1:])
-        return w.result(d, f"{text}.view({letter}{size})", kind)
-    name = w.temporary(f"ops.words({text}, {count}, u{size})")
-    for i, register in enumerate(d.items):
-        w.result(register, f"{name}[{i}]", "u" + kind[1:])
+    bits, registers = width_of(ins.op[-1]), _elements(w, d)
+    text = f"{_call('load', w, ins, a)}, {access_bytes(ins)}, {w.mask})"
+    if len(registers) == 1:
+        kind = f"s{bits}" if ins.op[-1][0] == "s" else f"u{bits}"
+        return w.result(registers[0], f"{text}.view({dtype_of(kind)})", kind)
+    w.spread(f"ops.words({text}, {len(registers)}, u{bits // 8})", registers, [f"u{bits}"] * len(registers))
 
 
 def _words(w: Writer, ins: Instruction) -> str:
     """The words that a store stores, its second operand."""
-    count, kind = _elements(ins)
-    items = _items(ins.operands[1])
-    if len(items) != count:
-        w.refuse()
-    return f"({', '.join(w.value(item, f'b{width_of(kind)}') for item in items)},)"
+    kind = f"b{width_of(ins.op[-1])}"
+    return f"({', '.join(w.value(item, kind) for item in _elements(w, ins.operands[1]))},)"
 
 
 def store(w: Writer, ins: Instruction):
-    method = "multicast" if ins.op[0] == "multimem" else _method(ins)
-    address = w.address(ins.operands[0], 32 if method in ("shared", "cluster") else 64)
-    w.line(f"g.store_{method}({ins.index}, {address}, {_words(w, ins)}, {w.mask})")
+    w.line(f"{_call('store', w, ins, ins.operands[0])}, {_words(w, ins)}, {w.mask})")
 
 
 def store_async(w: Writer, ins: Instruction):
@@ -219,7 +206,7 @@ def compare(w: Writer, ins: Instruction):
         elif nan and how[-1] == "u" and how != "neu":
             text = f"({text}) | {nan}"
     if combine:
-        text = f"({text}) {COMBINE[ins.op[2]]} {w.value(combine[0], 'pred')}"
+        text = f"({text}) {SIGNS[ins.op[2]]} {w.value(combine[0], 'pred')}"
     w.result(d, text, "pred")
 
 
@@ -232,9 +219,7 @@ def shuffle(w: Writer, ins: Instruction):
     text = f"ops.shuffle({ins.op[2]!r}, {w.value(a, 'b32')}, {w.value(b, 'u32')}, {w.value(c, 'u32')})"
     if isinstance(d, Reg):
         return w.result(d, text + "[0]", "b32")
-    name = w.temporary(text)
-    w.result(d.items[0], f"{name}[0]", "b32")
-    w.result(d.items[1], f"{name}[1]", "pred")
+    w.spread(text, d.items, ["b32", "pred"])
 
 
 def reduce(w: Writer, ins: Instruction):
@@ -253,21 +238,18 @@ def active_lanes(w: Writer, ins: Instruction):
 def elect(w: Writer, ins: Instruction):
     elected, members = ins.operands
     leader, elected = elected.items if isinstance(elected, Vector) else (Reg("_"), elected)
-    name = w.temporary(f"g.elect({ins.index}, {w.value(members, 'u32')}, {w.mask})")
-    w.result(leader, f"{name}[0]", "b32")
-    w.result(elected, f"{name}[1]", "pred")
+    w.spread(f"g.elect({ins.index}, {w.value(members, 'u32')}, {w.mask})", (leader, elected), ["b32", "pred"])
 
 
-def load_matrices(w: Writer, ins: Instruction):
+def ldmatrix(w: Writer, ins: Instruction):
     d, a = ins.operands
-    count = int(ins.op[4][1:])
-    if len(_items(d)) != count:
+    registers, count = _items(d), int(ins.op[4][1:])
+    if len(registers) != count:
         w.refuse()
-    if w.takes(ins):
+    if w.fusion and w.fusion.takes(ins):
         return w.line(f"a{ins.index} = {w.address(a)}")
-    name = w.temporary(f"g.ldmatrix({ins.index}, {w.address(a)}, {count}, {'trans' in ins.op}, {w.mask})")
-    for i, item in enumerate(_items(d)):
-        w.result(item, f"{name}[{i}]", "b32")
+    text = f"g.ldmatrix({ins.index}, {w.address(a)}, {count}, {'trans' in ins.op}, {w.mask})"
+    w.spread(text, registers, ["b32"] * count)
 
 
 def multiply_matrices(w: Writer, ins: Instruction):
@@ -275,16 +257,13 @@ def multiply_matrices(w: Writer, ins: Instruction):
     if any(w.widths.get(r.name, 32) != 32 for r in d.items):
         w.refuse()
     start = [w.register(r.name) if isinstance(r, Reg) else w.value(r, "b32") for r in c.items]
-    if w.extends(ins, start):
+    if w.fusion and w.fusion.extends(ins, start):
         w.local.update(w.number[r.name] for r in d.items)
         return
     w.line(f"g.converged({ins.index}, {w.constant(0xFFFFFFFF, 'u4')}, {w.mask})")
-    left, right = (
-        f"ops.fragment(({', '.join(w.value(r, 'b32') for r in x.items)},), {rows})" for x, rows in ((a, 16), (b, 8))
-    )
-    name = w.temporary(f"mma({left}, {right}, ({', '.join(start)},))")
-    for i, item in enumerate(d.items):
-        w.result(item, f"{name}[{i}]", "b32")
+    left, right = (", ".join(w.value(r, "b32") for r in fragment.items) for fragment in (a, b))
+    text = f"mma(ops.fragment(({left},), 16), ops.fragment(({right},), 8), ({', '.join(start)},))"
+    w.spread(text, d.items, ["b32"] * 4)
 
 
 # Asynchronous copies and barriers
@@ -309,7 +288,3 @@ def arrive(w: Writer, ins: Instruction):
         arrivals = w.constant(1, "u4")
     scope = ins.op[ins.op.index("release") + 1] if "release" in ins.op else "cta"
     w.result(state, f"g.arrive({ins.index}, {w.address(a)}, {arrivals}, {w.mask}, {scope!r}, {cluster})", "b64")
-
-
-def cluster_arrive(w: Writer, ins: Instruction):
-    w.line(f"g.cluster_arrive({ins.index}, {'relaxed' not in ins.op}, {'aligned' in ins.op}, {w.mask})")

@@ -5,7 +5,9 @@ it and come back. Block numbers count in program order; `EXIT` stands for the en
 """
 
 from dataclasses import dataclass, field
-from itertools import chain
+from functools import reduce
+from itertools import chain, pairwise
+from operator import and_, or_
 
 from . import isa
 from .parser import Instruction, Kernel, Target, registers
@@ -61,10 +63,8 @@ def analyse(kernel: Kernel) -> Flow:
         if ins.guard:
             reads[-1].append(ins.guard[0].name)
     blocks = _blocks(code, rows)
-    number: dict[str, int] = {}
-    for name in chain.from_iterable(chain.from_iterable(zip(writes, reads, strict=True))):
-        if name not in number:
-            number[name] = len(number)
+    in_order = chain.from_iterable(chain.from_iterable(zip(writes, reads, strict=True)))
+    number = {name: n for n, name in enumerate(dict.fromkeys(in_order))}
     _liveness(code, blocks, reads, writes, number)
     _post_dominators(code, blocks)
     live = blocks[0].live_in if blocks else 0
@@ -80,18 +80,16 @@ def _blocks(code, rows) -> list[Block]:
             leaders.update(o.index for o in ins.operands if isinstance(o, Target))
         elif row.blocks:
             leaders.update((ins.index, ins.index + 1))
-    starts = sorted(s for s in leaders if s < len(code))
-    at = {start: i for i, start in enumerate(starts)} | {len(code): EXIT}
+    starts = sorted(leaders - {len(code)})
+    at = {start: number for number, start in enumerate(starts)} | {len(code): EXIT}
     blocks = []
-    for i, start in enumerate(starts):
-        stop = starts[i + 1] if i + 1 < len(starts) else len(code)
-        last = code[stop - 1]
-        row = rows[last.index]
-        block = Block(i, start, stop, waits=row.blocks)
+    for number, (start, stop) in enumerate(pairwise([*starts, len(code)])):
+        last, row = code[stop - 1], rows[stop - 1]
+        block = Block(number, start, stop, waits=row.blocks)
         if row.jump:
             block.branch = last
             block.taken = at[last.operands[0].index] if last.operands else EXIT
-        if block.branch is None or last.guard:
+        if not row.jump or last.guard:
             block.next = at[stop]
         blocks.append(block)
     # Jumps to a bare `ret` leave at once, so that regions up to it end at EXIT.
@@ -119,12 +117,10 @@ def _liveness(code, blocks, reads, writes, number):
     while changed:
         changed = False
         for block in reversed(blocks):
-            out = 0
-            for s in block.successors:
-                out |= blocks[s].live_in if s != EXIT else 0
+            out = reduce(or_, (blocks[s].live_in for s in block.successors if s != EXIT), 0)
             live = uses[block.number] | out & ~defs[block.number]
-            if live != block.live_in or out != block.live_out:
-                block.live_in, block.live_out, changed = live, out, True
+            changed |= (live, out) != (block.live_in, block.live_out)
+            block.live_in, block.live_out = live, out
 
 
 def _post_dominators(code, blocks):
@@ -135,10 +131,7 @@ def _post_dominators(code, blocks):
     while changed:
         changed = False
         for block in reversed(blocks):
-            common = everything
-            for successor in block.successors:
-                common &= above[successor]
-            common |= 1 << block.number
+            common = reduce(and_, (above[s] for s in block.successors), everything) | 1 << block.number
             changed |= common != above[block.number]
             above[block.number] = common
     immediate = {bits: number for number, bits in enumerate(above[:-1]) if bits != everything}

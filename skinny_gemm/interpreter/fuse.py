@@ -6,7 +6,9 @@ matrices. A run ends where an accumulator is read, shared memory changes, or the
 
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from itertools import accumulate
+from math import inf
 
 import numpy as np
 
@@ -15,14 +17,14 @@ from .flow import Block, Flow
 from .parser import Instruction, registers
 
 
+@dataclass
 class Run:
     """A chain of mma on one accumulator: `steps` are (A pieces, B pieces), a piece is (ldmatrix index, matrix)."""
 
-    def __init__(self, start: list[str], kept: list[str]):
-        self.start = start  # expressions of the four accumulator registers it begins with
-        self.kept = set(kept)  # registers that may not change while the run is open
-        self.steps: list[tuple] = []
-        self.results: list[str] = []
+    start: list[str]  #: expressions of the four accumulator registers it begins with
+    kept: set[str]  #: registers that may not change while the run is open
+    steps: list[tuple] = field(default_factory=list)
+    results: list[str] = field(default_factory=list)
 
 
 class MmaFusion:
@@ -85,11 +87,11 @@ class MmaFusion:
     def extends(self, ins: Instruction, start: list[str]) -> bool:
         """Adds an mma to the run that it continues, or to a new one; False if it must be executed alone."""
         d, a, b, c = (registers(operand) for operand in ins.operands)
-        if any(name not in self.pieces for name in a + b) or len(d) != 4:
+        if len(a + b) != 6 or any(name not in self.pieces for name in a + b) or len(d) != 4:
             return False
         run = next((r for r in self.runs if r.results == c), None)
         if run is None:
-            run = Run(start, c)
+            run = Run(start, set(c))
             self.runs.append(run)
         run.steps.append((tuple(self.pieces[n] for n in a), tuple(self.pieces[n] for n in b)))
         run.results = d
@@ -117,13 +119,11 @@ class MmaFusion:
         for name in run.results:
             if name in others:
                 return True
-            if name in self.results[ins.index]:
-                continue
-            next_write = min((w for w in self.writes[name] if w > ins.index), default=None)
-            if any(r > ins.index and (next_write is None or r <= next_write) for r in self.reads[name]):
-                return True
-            if next_write is None and self.live_out >> self.number[name] & 1:
-                return True
+            if name not in self.results[ins.index]:
+                next_write = min((w for w in self.writes[name] if w > ins.index), default=inf)
+                read = any(ins.index < r <= next_write for r in self.reads[name])
+                if read or (next_write == inf and self.live_out >> self.number[name] & 1):
+                    return True
         return False
 
     def close_all(self) -> list[str]:
@@ -141,7 +141,10 @@ class MmaFusion:
             if key not in self.tiles:
                 name = self.tiles[key] = f"t{self.counter}"
                 loads = list(dict.fromkeys(load for step in pieces for load, _ in step))
-                order = self.intern(self._order(pieces, loads, rows))
+                lanes = np.array([[32 * loads.index(load) + 8 * matrix for load, matrix in step] for step in pieces])
+                lanes = lanes.reshape(-1, 2, rows // 8).transpose(2, 0, 1).reshape(rows // 8, 1, -1)
+                # (rows, 16-byte halves of K) -> which lane of the concatenated loads addresses it
+                order = self.intern((lanes + np.arange(8)[:, None]).reshape(rows, -1))
                 addresses = ", ".join(f"a{i}" for i in loads)
                 lines.append(f"{name} = g.gather({tuple(loads)}, ({addresses},), {order}, {self.counter})")
                 self.counter += 1
@@ -150,13 +153,3 @@ class MmaFusion:
         lines.append(f"{targets} = mma({names[0]}, {names[1]}, ({', '.join(run.start)},))")
         self.runs.remove(run)
         return lines
-
-    def _order(self, pieces, loads, rows):
-        """(rows, 16-byte halves of K) -> which lane of the concatenated loads addresses it."""
-        lanes = []
-        for row in range(rows):
-            for step in pieces:
-                for half in range(2):
-                    load, matrix = step[2 * half + row // 8] if rows == 16 else step[half]
-                    lanes.append(32 * loads.index(load) + 8 * matrix + row % 8)
-        return np.array(lanes).reshape(rows, -1)

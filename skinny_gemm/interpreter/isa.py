@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from . import emitters as emit
-from .emitters import CACHE_HINT, ORDERS, SPACES, access_bytes, line, nothing, value
+from .emitters import CACHE_HINT, ORDERS, SPACES, access_bytes, line, nothing, space_of, value
 from .errors import unsupported
 from .parser import Address, Float, Imm, Instruction, Reg, Special, Target, Vector
 from .writer import Writer
@@ -131,18 +131,12 @@ ISA = {
     "div.INT": Row("d v v", value("ops.divide({a}, {b})")),
     "div.rn.f32": Row("d v v", value("{a} / {b}")),
     "rem.INT": Row("d v v", value("ops.remainder({a}, {b})")),
-    "min.INT | min.PACKED | min.NaN.f32": Row("d v v", value("np.minimum({a}, {b})")),
-    "max.INT | max.PACKED | max.NaN.f32": Row("d v v", value("np.maximum({a}, {b})")),
-    "min.FLOAT": Row("d v v", value("np.fmin({a}, {b})")),
-    "max.FLOAT": Row("d v v", value("np.fmax({a}, {b})")),
+    "(min|max).INT | (min|max).PACKED | (min|max).NaN.f32": Row("d v v", value("np.{op[0]}imum({a}, {b})")),
+    "(min|max).FLOAT": Row("d v v", value("np.f{op[0]}({a}, {b})")),
     "neg.(s16|s32|s64|FLOAT)": Row("d v", value("-{a}")),
     "abs.(s16|s32|s64|FLOAT)": Row("d v", value("np.abs({a})")),
-    "and.BITS": Row("d v v", value("{a} & {b}")),
-    "and.pred": Row("q p p", value("{a} & {b}")),
-    "or.BITS": Row("d v v", value("{a} | {b}")),
-    "or.pred": Row("q p p", value("{a} | {b}")),
-    "xor.BITS": Row("d v v", value("{a} ^ {b}")),
-    "xor.pred": Row("q p p", value("{a} ^ {b}")),
+    "(and|or|xor).BITS": Row("d v v", value("{a} {sign} {b}")),
+    "(and|or|xor).pred": Row("q p p", value("{a} {sign} {b}")),
     "not.BITS": Row("d v", value("~{a}")),
     "not.pred": Row("q p", value("~{a}")),
     "shl.BITS": Row("d v v", emit.shift),
@@ -167,9 +161,7 @@ ISA = {
     "redux.sync.(add|min|max).(u32|s32) | redux.sync.(and|or|xor).b32": Row("d v v", emit.reduce),
     "activemask.b32": Row("d", emit.active_lanes),
     "elect.sync": Row("dq v | q v", emit.elect),
-    "ldmatrix.sync.aligned.m8n8.(x1|x2|x4){.trans}.SHARED.b16": Row(
-        "M a", emit.load_matrices, reads="shared", bytes=16
-    ),
+    "ldmatrix.sync.aligned.m8n8.(x1|x2|x4){.trans}.SHARED.b16": Row("M a", emit.ldmatrix, reads="shared", bytes=16),
     "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32": Row("d4 v4 v2 v4", emit.multiply_matrices),
     # Asynchronous copies
     "cp.async.(ca|cg).SHARED.global{.L2::cache_hint}{.PREFETCH}": Row(
@@ -201,7 +193,12 @@ ISA = {
     "bar.arrive{.aligned} | barrier.arrive{.aligned}": Row(
         "v v", line("g.bar_arrive({index}, {a:u32}, {b:u32}, {mask})"), orders=True
     ),
-    "barrier.cluster.arrive{.release|.relaxed}{.aligned}": Row("", emit.cluster_arrive, orders=True),
+    "barrier.cluster.arrive{.release}{.aligned}": Row(
+        "", line("g.cluster_arrive({index}, True, {has[aligned]}, {mask})"), orders=True
+    ),
+    "barrier.cluster.arrive.relaxed{.aligned}": Row(
+        "", line("g.cluster_arrive({index}, False, {has[aligned]}, {mask})"), orders=True
+    ),
     "barrier.cluster.wait{.acquire}{.aligned}": Row("", blocks=True),
     # A fence alone lets nobody go on: that takes the store or the arrival after it, which ends a run of mma.
     "fence.mbarrier_init.release.cluster": Row("", line("g.fence('init', {mask})")),
@@ -272,7 +269,7 @@ def _letters(operands: tuple, widths: dict[str, int]) -> str:
 
 
 def _memory(memory: str, ins: Instruction) -> str:
-    return next(SPACES[modifier] for modifier in ins.op if modifier in SPACES) if memory == NAMED else memory
+    return space_of(ins) if memory == NAMED else memory
 
 
 def changes_shared(ins: Instruction) -> bool:

@@ -5,9 +5,12 @@ declarations, labels, guards, and inline-assembly blocks that open a scope and r
 """
 
 import re
-import struct
+from collections import ChainMap
 from functools import cache
+from itertools import zip_longest
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from .errors import PtxSyntaxError
 
@@ -92,52 +95,48 @@ class Kernel(NamedTuple):
     dynamic_base: int  #: address of the first byte of dynamic shared memory
 
 
-_LINE_COMMENT = re.compile(r"//[^\n]*")
-_BLOCK_COMMENT = re.compile(r"/\*.*?\*/", re.S)
+_COMMENT = re.compile(r"/(?:/[^\n]*|\*.*?\*/)", re.S)
+_BRACE = re.compile(r"[{}]")
 _ENTRY = re.compile(r"\.entry\s+([\w$]+)\s*\(([^)]*)\)([^{]*)\{", re.S)
 _PARAM = re.compile(r"\.param\s+\.([a-z]\d+)\b.*?([\w$]+)\s*$", re.S)
 _SHARED = re.compile(
-    r"(?P<extern>\.extern\s+)?\.shared\s+(?:\.align\s+(?P<align>\d+)\s+)?\.(?P<type>[a-z]+\d+)\s+(?P<name>[\w$]+)"
+    r"\.(?P<extern>extern\s+\.)?shared\s+(?:\.align\s+(?P<align>\d+)\s+)?\.(?P<type>[a-z]+\d+)\s+(?P<name>[\w$]+)"
     r"\s*(?:\[(?P<count>\d*)\])?\s*;"
 )
 _LABEL = re.compile(r"\s*([\w$]+)\s*:(?!:)")
 _GUARD = re.compile(r"@(!?)\s*([%\w$]+)\s+")
 _REG_DECL = re.compile(r"\.reg\s+\.(pred|[a-z]+\d+)\s+(.*)", re.S)
 _REG_RANGE = re.compile(r"([%\w$]+?)<(\d+)>$")
-_OPERAND = re.compile(r"\{[^}]*\}|\[[^\]]*\]|\||[^\s,|]+")
+_OPERAND = re.compile(r"\{[^}]*\}|\[[^\]]*\]|[^\s,|]+(?:\s*\|\s*[^\s,|]+)?|\|")
 _PIECE = re.compile(r"[^;{}\n]*(?:\{[^{}\n;]*\}[^;{}\n]*)*;|[{}]|[^;{}\s][^;{}\n]*|\n")
 _FLOAT = re.compile(r"0(?:[fF]([0-9a-fA-F]{8})|[dD][0-9a-fA-F]{16})")
 _SPECIAL = ("%tid", "%ntid", "%ctaid", "%nctaid", "%laneid", "%warpid", "%nwarpid", "%cluster", "%ncluster",
             "%is_explicit", "%smid", "%clock", "%globaltimer")  # fmt: skip
 
+_split = cache(lambda opcode: tuple(opcode.split(".")))
+
 
 def parse(text: str) -> dict[str, Kernel]:
     """All entry functions of a PTX module, by name. Raises `PtxSyntaxError`, naming the line."""
-    clean = _LINE_COMMENT.sub("", text)
-    clean = _BLOCK_COMMENT.sub(lambda m: "\n" * m.group().count("\n"), clean)
-    kernels = {}
-    first_entry = _ENTRY.search(clean)
-    header = clean[: first_entry.start()] if first_entry else clean
-    for match in _ENTRY.finditer(clean):
-        end = _matching_brace(clean, match.end() - 1)
-        after = _ENTRY.search(clean, end)
-        between = clean[end + 1 : after.start() if after else len(clean)]
-        if between.count("}") > between.count("{"):
-            line = clean.count("\n", 0, end) + 1
-            raise PtxSyntaxError(f"A closing brace is too many: the function {match.group(1)} ends in line {line}.")
-        kernels[match.group(1)] = _Function(clean, text, match, end, header).kernel()
-    if not kernels:
+    clean = _COMMENT.sub(lambda comment: "\n" * comment[0].count("\n"), text)
+    entries = list(_ENTRY.finditer(clean))
+    if not entries:
         raise PtxSyntaxError("The PTX text holds no .entry function.")
+    kernels = {}
+    for entry, after in zip_longest(entries, entries[1:]):
+        depth = 1
+        for brace in _BRACE.finditer(clean, entry.end()):
+            depth += 1 if brace[0] == "{" else -1
+            if depth == 0:
+                break
+        else:
+            raise PtxSyntaxError("The PTX text ends inside a function: a closing brace is missing.")
+        between = clean[brace.end() : after.start() if after else len(clean)]
+        if between.count("}") > between.count("{"):
+            line = clean.count("\n", 0, brace.start()) + 1
+            raise PtxSyntaxError(f"A closing brace is too many: the function {entry[1]} ends in line {line}.")
+        kernels[entry[1]] = _Function(clean, entry, brace.start(), clean[: entries[0].start()]).kernel
     return kernels
-
-
-def _matching_brace(text, start):
-    depth = 0
-    for match in re.compile(r"[{}]").finditer(text, start):
-        depth += 1 if match.group() == "{" else -1
-        if depth == 0:
-            return match.start()
-    raise PtxSyntaxError("The PTX text ends inside a function: a closing brace is missing.")
 
 
 @cache
@@ -148,177 +147,148 @@ def width_of(kind: str) -> int:
     return 1 if kind == "pred" else int(re.sub(r"\D", "", kind))
 
 
-@cache
-def _split(opcode: str) -> tuple[str, ...]:
-    return tuple(opcode.split("."))
-
-
 def registers(operand) -> list[str]:
     """Names of the registers an operand mentions."""
     kind = type(operand)
     if kind is Reg:
         return [operand.name] if operand.name != "_" else []
-    if kind is Address:
-        return [operand.base.name] if type(operand.base) is Reg else []
     if kind is Vector:
         return [name for item in operand.items for name in registers(item)]
-    return []
+    return registers(operand.base) if kind is Address else []
 
 
-class _Scope:
-    def __init__(self, parent, number):
-        self.parent, self.number, self.names, self.labels = parent, number, {}, {}
-        self.memo = {}  # operands as written -> parsed
+def _aligned(offset: int, size: int) -> int:
+    return -(-offset // size) * size
+
+
+class _Scope(dict[str, Any]):
+    """A body or a block in it: its operands as written -> parsed, its registers, labels and those around it."""
+
+    def __init__(self, function: "_Function", parent: "_Scope | None" = None, suffix: str = ""):
+        self.function, self.parent, self.suffix = function, parent, suffix
+        self.names: dict[str, str] = {} if parent is None else parent.names.copy()
+        self.labels: ChainMap[str, int] = ChainMap() if parent is None else parent.labels.new_child()
+
+    def __missing__(self, token):
+        operand = self[token] = self.function.compound(token, self)
+        return operand
 
 
 class _Function:
-    """The parser's state for one function body."""
+    """Reads one function, whose body lies between `entry` and `end`; `line` is the one at hand."""
 
-    def __init__(self, clean, text, match, end, header):
-        self.name = match.group(1)
-        self.body = clean[match.end() : end]
-        self.line = clean.count("\n", 0, match.end()) + 1
-        self.widths, self.symbols, self.raw = {}, {}, []
-        self.scopes, self.shared_end, self.extern = 0, SHARED_BASE, None
-        self.parameters = tuple(self.read_parameters(match.group(2)))
-        for declaration in _SHARED.finditer(header):
-            self.declare_shared(declaration)
+    def __init__(self, clean: str, entry: re.Match, end: int, header: str):
+        self.line = clean.count("\n", 0, entry.end()) + 1
+        self.parameters = tuple(self.read_parameters(entry[2]))
+        self.widths: dict[str, int] = {}
+        self.symbols: dict[str, int] = {}
+        self.raw: list[tuple[int, int, str, _Scope]] = []  # instructions before their operands are resolved
+        body = clean[entry.end() : end]
+        static, dynamic = self.place_shared(f"{header}\n{body}")
+        self.read_body(body)
+        instructions = tuple(self.resolve(*raw) for raw in self.raw)
+        self.kernel = Kernel(entry[1], self.parameters, instructions, self.widths, static, dynamic)
 
     def read_parameters(self, text):
         offset = 0
-        for part in filter(str.strip, text.split(",")):
-            match = _PARAM.match(part.strip())
+        for part in filter(None, map(str.strip, text.split(","))):
+            match = _PARAM.match(part)
             if not match:
-                raise PtxSyntaxError(f"Line {self.line}: cannot read the parameter declaration {part.strip()!r}.")
-            size = width_of(match.group(1)) // 8
-            offset = -(-offset // size) * size
-            yield Parameter(match.group(2), offset, size)
+                raise PtxSyntaxError(f"Line {self.line}: cannot read the parameter declaration {part!r}.")
+            size = width_of(match[1]) // 8
+            offset = _aligned(offset, size)
+            yield Parameter(match[2], offset, size)
             offset += size
 
-    def declare_shared(self, match):
-        if match["extern"]:
-            self.extern = match["name"], int(match["align"] or 16)
-            return
-        size = width_of(match["type"]) // 8
-        align = int(match["align"] or size)
-        self.shared_end = -(-self.shared_end // align) * align
-        self.symbols[match["name"]] = self.shared_end
-        self.shared_end += size * int(match["count"] or 1)
+    def place_shared(self, text) -> tuple[int, int]:
+        """(static bytes, address of the dynamic ones) of the shared variables that `text` declares."""
+        end, extern, extern_align = SHARED_BASE, None, 16
+        for match in _SHARED.finditer(text):
+            if match["extern"]:
+                extern, extern_align = match["name"], int(match["align"] or 16)
+                continue
+            size = width_of(match["type"]) // 8
+            self.symbols[match["name"]] = start = _aligned(end, int(match["align"] or size))
+            end = start + size * int(match["count"] or 1)
+        dynamic = _aligned(end, extern_align)
+        if extern:
+            self.symbols[extern] = dynamic
+        return end - SHARED_BASE, dynamic
 
-    def kernel(self) -> Kernel:
-        for match in _SHARED.finditer(self.body):
-            self.declare_shared(match)
-        name, align = self.extern or (None, 16)
-        dynamic = -(-self.shared_end // align) * align
-        if name:
-            self.symbols[name] = dynamic
-        self.read_body()
-        instructions = tuple(self.resolve(*raw) for raw in self.raw)
-        static = self.shared_end - SHARED_BASE
-        return Kernel(self.name, self.parameters, instructions, self.widths, static, dynamic)
-
-    def read_body(self):
-        scope = _Scope(None, 0)
-        for match in _PIECE.finditer(self.body):
-            piece = match.group()
+    def read_body(self, body):
+        scope: Any = _Scope(self)
+        scopes = 0
+        for match in _PIECE.finditer(body):
+            piece = match[0]
             if piece == "\n":
                 self.line += 1
-                continue
-            if piece == "{":
-                self.scopes += 1
-                scope = _Scope(scope, self.scopes)
-                continue
-            if piece == "}":
+            elif piece == "{":
+                scopes += 1
+                scope = _Scope(self, scope, f"@{scopes}")
+            elif piece == "}":
                 scope = scope.parent
-                continue
-            piece = piece.strip()
-            label = _LABEL.match(piece)
-            while label:
-                scope.labels[label.group(1)] = len(self.raw)
-                piece = piece[label.end() :].strip()
-                label = _LABEL.match(piece)
-            ended = piece.endswith(";")
-            piece = piece.rstrip("; \t\r")
-            if piece and not ended and not piece.startswith(".loc"):
-                raise PtxSyntaxError(f"Line {self.line}: no semicolon ends {piece!r}.")
-            if not piece:
-                continue
-            if piece[0] == ".":
-                self.directive(piece, scope)
             else:
-                self.raw.append((len(self.raw), self.line, piece, scope))
+                self.read_piece(piece.strip(), scope)
 
-    def directive(self, piece, scope):
-        if not piece.startswith(".reg"):
-            if piece.startswith((".pragma", ".loc", ".shared", ".extern")):
-                return
+    def read_piece(self, piece, scope):
+        while label := _LABEL.match(piece):
+            scope.labels[label[1]] = len(self.raw)
+            piece = piece[label.end() :].strip()
+        ended = piece.endswith(";")
+        piece = piece.rstrip("; \t\r")
+        if not piece:
+            return
+        if not ended and not piece.startswith(".loc"):
+            raise PtxSyntaxError(f"Line {self.line}: no semicolon ends {piece!r}.")
+        if piece[0] != ".":
+            self.raw.append((len(self.raw), self.line, piece, scope))
+        elif piece.startswith(".reg"):
+            self.declare(piece, scope)
+        elif not piece.startswith((".pragma", ".loc", ".shared", ".extern")):
             raise PtxSyntaxError(f"Line {self.line}: the directive {piece!r} is not understood.")
+
+    def declare(self, piece, scope):
         match = _REG_DECL.match(piece)
         if not match:
             raise PtxSyntaxError(f"Line {self.line}: cannot read the register declaration {piece!r}.")
-        kind, names = match.groups()
-        for name in (n.strip() for n in names.split(",")):
+        for name in map(str.strip, match[2].split(",")):
             numbered = _REG_RANGE.match(name)
-            declared = [f"{numbered[1]}{i}" for i in range(int(numbered[2]))] if numbered else [name]
-            suffix = f"@{scope.number}" if scope.parent else ""
-            for register in declared:
-                scope.names[register] = register + suffix
-                self.widths[register + suffix] = width_of(kind)
+            for register in [f"{numbered[1]}{i}" for i in range(int(numbered[2]))] if numbered else [name]:
+                scope.names[register] = register + scope.suffix
+                self.widths[register + scope.suffix] = width_of(match[1])
 
     def resolve(self, index, line, piece, scope) -> Instruction:
-        self.line, text = line, piece
-        guard = None
+        self.line, text, guard = line, piece, None
         if piece[0] == "@":
             match = _GUARD.match(piece)
-            register = self.operand(match.group(2), scope) if match else None
-            if match is None or not isinstance(register, Reg):
+            register = self.operand(match[2], scope) if match else None
+            if not match or not isinstance(register, Reg):
                 raise PtxSyntaxError(f"Line {line}: cannot read the guard of {piece!r}.")
-            guard = register, bool(match.group(1))
+            guard = register, bool(match[1])
             piece = piece[match.end() :]
-        opcode, *rest = piece.split(None, 1)
-        rest = rest[0] if rest else ""
+        opcode, rest = (*piece.split(None, 1), "")[:2]
         op = _split(opcode)
-        operands = (self.target(rest, scope),) if op[0] == "bra" else self.operands(rest, scope)
-        return Instruction(index, line, text, op, guard, operands)
+        operands = (self.target(rest, scope),) if op[0] == "bra" else map(scope.__getitem__, _OPERAND.findall(rest))
+        return Instruction(index, line, text, op, guard, tuple(operands))
 
     def target(self, name, scope) -> Target:
-        while scope:
-            if name in scope.labels:
-                return Target(scope.labels[name])
-            scope = scope.parent
-        raise PtxSyntaxError(f"Line {self.line}: the label {name!r} is not defined.")
-
-    def operands(self, text, scope) -> tuple:
-        out: list[Any] = []
-        memo, pair = scope.memo, False
-        for token in _OPERAND.findall(text):
-            if token == "|":
-                if not out:
-                    raise PtxSyntaxError(f"Line {self.line}: nothing stands in front of the | in {text!r}.")
-                pair = True
-                continue
-            operand = memo.get(token)
-            if operand is None:
-                operand = memo[token] = self.compound(token, scope)
-            if pair:
-                operand, pair = Vector((out.pop(), operand)), False
-            out.append(operand)
-        return tuple(out)
+        if name not in scope.labels:
+            raise PtxSyntaxError(f"Line {self.line}: the label {name!r} is not defined.")
+        return Target(scope.labels[name])
 
     def compound(self, token, scope):
-        """An operand of any form: `{...}`, `[...]` or a simple one."""
-        if token[0] == "{":
-            return Vector(tuple(self.operand(t.strip(), scope) for t in token[1:-1].split(",")))
+        """An operand of any form: `{...}`, `[...]`, `a|b` or a simple one."""
         if token[0] == "[":
             return self.address(token[1:-1].replace(" ", ""), scope)
-        return self.operand(token, scope)
+        if token[0] != "{" and "|" not in token:
+            return self.operand(token, scope)
+        if token == "|":
+            raise PtxSyntaxError(f"Line {self.line}: nothing stands on one side of the |.")
+        items = token[1:-1].split(",") if token[0] == "{" else token.split("|")
+        return Vector(tuple(self.operand(item.strip(), scope) for item in items))
 
     def operand(self, token, scope):
-        while scope:
-            if token in scope.names:
-                return Reg(scope.names[token])
-            scope = scope.parent
-        return self.constant(token)
+        return Reg(scope.names[token]) if token in scope.names else self.constant(token)
 
     def constant(self, token):
         if token.startswith(_SPECIAL):
@@ -335,7 +305,7 @@ class _Function:
         except ValueError:
             pass
         try:
-            return Float(struct.unpack("<Q", struct.pack("<d", float(token)))[0], 64)
+            return Float(int(np.float64(token).view(np.uint64)), 64)
         except ValueError:
             raise PtxSyntaxError(f"Line {self.line}: the operand {token!r} is not declared.") from None
 
@@ -346,11 +316,8 @@ class _Function:
             raise PtxSyntaxError(f"Line {self.line}: {text!r} is no integer.") from None
 
     def address(self, token, scope) -> Address:
-        base, sign, offset = token.partition("+")
-        value = self.integer(offset or "0")
-        if not sign and "-" in token[1:]:
-            base, _, offset = token.rpartition("-")
-            value = -self.integer(offset)
+        base, _, offset = token[1:].replace("+-", "-").replace("-", "+-").partition("+")
+        base, value = token[:1] + base, self.integer(offset or "0")
         if any(base == p.name for p in self.parameters):
             return Address(base, value)
         operand = self.operand(base, scope)

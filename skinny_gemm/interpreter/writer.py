@@ -4,13 +4,16 @@ This is all that the emitters see of the code generator (codegen.py), which adds
 """
 
 from functools import cache
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
 from . import arithmetic as ops
 from .errors import unsupported
 from .parser import Address, Float, Imm, Instruction, Kernel, Reg, width_of
+
+if TYPE_CHECKING:
+    from .fuse import MmaFusion
 
 SPECIALS = {"tid", "ntid", "ctaid", "nctaid", "laneid", "warpid", "nwarpid", "cluster_ctarank", "cluster_nctarank",
             "cluster_ctaid", "cluster_nctaid", "clusterid", "nclusterid"}  # fmt: skip
@@ -26,9 +29,8 @@ def dtype_of(kind: str) -> str:
 
 class Writer:
     """Writes `out`, the lines of the block at hand. `ins` is its current instruction, `mask` that one's active lanes:
-    an expression, "None" for all.
-
-    `number` gives registers their indices; those in `lazy` may hold a `Word` instead of an array.
+    an expression, "None" for all. `number` gives registers their indices; those in `lazy` may hold a `Word` instead of
+    an array. `fusion` joins mma into runs; without one every instruction stands alone.
     """
 
     def __init__(self, kernel: Kernel, number: dict[str, int], lazy: set[str]):
@@ -38,13 +40,14 @@ class Writer:
                       "where": np.where, "mma": ops.mma, "f4": np.float32, "i4": np.int32, "i8": np.int64,
                       "u1": np.uint8, "u2": np.uint16, "u4": np.uint32, "u8": np.uint64, "i2": np.int16,
                       "i1": np.int8, "f8": np.float64}  # fmt: skip
-        self.constants: dict[tuple, str] = {}
+        self.constants: dict[tuple, str] = {}  # what an array holds -> its name
         self.ins: Instruction
         self.mask = "None"
-        self.start()
+        self.start(None)
 
-    def start(self):
+    def start(self, fusion: "MmaFusion | None"):
         """Begins a block."""
+        self.fusion = fusion
         self.out: list[str] = []
         self.local: set[int] = set()  # registers that have a local variable
         self.read_first: list[int] = []  # those of them that it must be loaded into
@@ -63,13 +66,20 @@ class Writer:
         self.line(f"w{self.temporaries} = {expression}")
         return f"w{self.temporaries}"
 
+    def spread(self, expression: str, registers: tuple, kinds: list[str]):
+        """Writes a tuple of values, computed as `kinds`, to registers."""
+        name = self.temporary(expression)
+        for i, (register, kind) in enumerate(zip(registers, kinds, strict=True)):
+            self.result(register, f"{name}[{i}]", kind)
+
     # Operands
 
     def constant(self, value: int, dtype: str) -> str:
-        """The name of an integer as a value that all share."""
+        """The name of an integer, modulo its width, as a value that all share."""
         key = value, dtype
         if key not in self.constants:
-            self.constants[key] = self.intern(np.array([[[value]]], dtype))
+            size = int(dtype[1])
+            self.constants[key] = self.intern(np.array([[[value & (1 << 8 * size) - 1]]], f"u{size}").view(dtype))
         return self.constants[key]
 
     def intern(self, array: np.ndarray) -> str:
@@ -109,8 +119,7 @@ class Writer:
         elif isinstance(operand, Imm):
             if dtype[0] == "f":
                 self.refuse()
-            value = operand.value & (1 << bits) - 1
-            return self.constant(value - (1 << bits) if dtype[0] == "i" and value >> bits - 1 else value, dtype)
+            return self.constant(operand.value, dtype)
         elif isinstance(operand, Float):
             if operand.bits != bits or kind[0] in "us":
                 self.refuse()
@@ -127,18 +136,15 @@ class Writer:
     def address(self, operand: Address, bits: int = 32) -> str:
         """An expression for an address, as wide as its register; `bits` is the width of one without."""
         if not isinstance(operand.base, Reg):
-            return self.constant(operand.offset & (1 << bits) - 1, f"u{bits // 8}")
+            return self.constant(operand.offset, f"u{bits // 8}")
         bits = self.widths[operand.base.name]
         text = self.value(operand.base, f"b{bits}")
         if operand.offset:
-            text = f"({text} + {self.constant(operand.offset & (1 << bits) - 1, f'u{bits // 8}')})"
+            text = f"({text} + {self.constant(operand.offset, f'u{bits // 8}')})"
         return text
 
     def result(self, operand: Reg, expression: str, kind: str):
-        """Writes a value computed as `kind` to a register, as bits of that one's own width.
-
-        Under a guard the register keeps its old value in the other lanes.
-        """
+        """Writes a value computed as `kind` to a register, as bits of its own width; a guard keeps the other lanes."""
         if kind != "pred":
             have, letter = width_of(kind), dtype_of(kind)[0]
             want = self.widths.get(operand.name, have)
@@ -157,13 +163,3 @@ class Writer:
         else:
             self.local.add(n)
             self.line(f"v{n} = {expression}")
-
-    # Runs of mma (see fuse.py); without fusion every instruction stands alone.
-
-    def takes(self, ins: Instruction) -> bool:
-        """Whether an `ldmatrix` only records its address."""
-        return False
-
-    def extends(self, ins: Instruction, start: list[str]) -> bool:
-        """Whether an mma joins a run, which begins with the accumulator registers `start`."""
-        return False

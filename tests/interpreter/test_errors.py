@@ -162,6 +162,9 @@ def test_bad_ptx_is_refused_with_its_line():
         run(compiled, np.zeros(1, np.uint32))
     with pytest.raises(interpreter.PtxSyntaxError, match="label 'NOWHERE' is not defined"):
         run(kernel("bra NOWHERE;", "out"), np.zeros(1, np.uint32))
+    for pair in ("| %p1", "%r1|"):
+        with pytest.raises(interpreter.PtxSyntaxError, match=r"nothing stands on one side of the \|"):
+            run(kernel(f"elect.sync {pair}, -1;", "out"), np.zeros(1, np.uint32))
 
 
 def test_importing_the_interpreter_stays_light():
