@@ -3,8 +3,8 @@
 import pandas as pd
 
 from ..analysis.bank_conflicts import modelled, observed
-from ..figures.bank_conflicts import conflict_bars
 from ..figures.export import provenance
+from ..figures.layout import conflict_bars
 from ..interpreter import shared_accesses
 from ..problem import GemmProblem
 from ..tactics import Tactic

@@ -6,8 +6,7 @@ import ipywidgets as widgets
 from matplotlib.figure import Figure
 
 from ..analysis import cluster as readings
-from ..figures import gather as figures
-from ..figures.cluster import traffic_view
+from ..figures import cluster as figures
 from ..layouts import ws_gemm as layout
 from ..runtime.trials import Trial
 from ..tactics import WsGemmTactic
@@ -58,6 +57,6 @@ class GatherExplorer(TracedExplorer):
 
     def _traffic(self) -> Figure:
         leader = readings.planned_traffic(self.parts, self.tactic.ks, leader=True)
-        return traffic_view(
+        return figures.traffic_view(
             {"bytes of sums, from CTA to CTA: the trace": self.moved, "the same with one leader (model)": leader}
         )

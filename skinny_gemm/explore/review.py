@@ -11,7 +11,6 @@ import ipywidgets as widgets
 from .. import device as devices
 from .. import records
 from ..analysis.review import Review, defaults, ranked, review_of, suggested
-from ..figures import style
 from ..records import best as tables
 from ..report import pack, pages
 from ..tactics import KERNELS, Tactic
@@ -23,9 +22,9 @@ from .places import export_dir, relative
 from .problem_controls import ProblemControls
 
 _PAGES = {  #: what can be on screen: one or more sheets, each with its data
-    "comparison": lambda *arguments: [pages.comparison(*arguments)],
-    "bandwidth": lambda *arguments: [pages.bandwidth(*arguments)],
-    "roofline": lambda *arguments: [pages.roofline(*arguments)],
+    "comparison": lambda review: [pages.comparison(review)],
+    "bandwidth": lambda review: [pages.bandwidth(review)],
+    "roofline": lambda review: [pages.roofline(review)],
     "resources": pages.resources,
 }
 
@@ -94,7 +93,7 @@ class ReviewExplorer(ProblemControls):
                 picture.hide()
             raise
         facts, key = review.provenance(), (review.candidates, review.problem, review.mode, review.device.name)
-        sheets = [sheet for sheet, _ in _PAGES[self.page.value](review, style.LIGHT)]
+        sheets = [sheet for sheet, _ in _PAGES[self.page.value](review)]
         for picture, sheet in zip(self.pictures, sheets, strict=False):
             picture.show((self.page.value, *key), partial(getattr, sheet, "figure"), facts)
         for picture in self.pictures[len(sheets) :]:

@@ -13,9 +13,9 @@ from matplotlib.figure import Figure
 
 from .. import device as devices
 from ..analysis.errors import error_table
-from ..analysis.resources import smem_table
+from ..analysis.tactic import smem_table
 from ..artifact import CompiledKernel
-from ..figures import errors, resources
+from ..figures import errors, layout
 from ..figures.export import provenance
 from ..problem import GemmProblem
 from ..runtime import compile_kernel, sass, trials
@@ -73,7 +73,7 @@ class RunExplorer(TacticControls):
         if tactic:
             footprint = tactic.footprint(problem, gpu)
             facts = _facts("model", tactic, problem, device=gpu.title)
-            self.smem.show((tactic, problem, gpu.name), lambda: resources.smem_map(footprint, gpu), facts)
+            self.smem.show((tactic, problem, gpu.name), lambda: layout.smem_map(footprint, gpu), facts)
         else:
             self.smem.clear()
 
@@ -120,7 +120,7 @@ class RunExplorer(TacticControls):
             for result in run.results
         }
         footprint = tactic.footprint(problem, gpu)
-        occupied = resources.smem_map(footprint, gpu), smem_table(footprint, gpu), model
+        occupied = layout.smem_map(footprint, gpu), smem_table(footprint, gpu), model
         return {**histograms, f"{stem}-smem": occupied}
 
     def _advance(self, fraction: float) -> None:

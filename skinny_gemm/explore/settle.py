@@ -8,10 +8,10 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ..analysis import cluster as readings
-from ..analysis.loads import x_load_table
-from ..figures import settle as figures
-from ..figures.cluster import traffic_view
+from ..analysis.bank_conflicts import x_load_table
+from ..figures import cluster as figures
 from ..figures.export import provenance
+from ..figures.layout import x_bank_view
 from ..layouts import ws_gemm as layout
 from ..runtime.trials import Trial
 from ..tactics import WsGemmTactic
@@ -92,7 +92,7 @@ class SettleExplorer(SteppedExplorer):
 
     def _traffic(self) -> Figure:
         last = self.parts[self.parts.group == self.parts.group.max()]
-        return traffic_view(
+        return figures.traffic_view(
             {
                 "pushed bytes, from CTA to CTA: the trace": self.moved,
                 "of the last group alone (model)": readings.planned_traffic(last, self.tactic.ks),
@@ -133,5 +133,5 @@ class PitchExplorer(ViewExplorer):
     def views(self) -> list[View]:
         k, ks, k_slice = self.k.value, self.ks.value, self.k_slice
         facts = provenance("model", kernel=WsGemmTactic.kernel, k=k, ks=ks, k_slice=k_slice)
-        figure = partial(figures.x_bank_view, k_slice)
+        figure = partial(x_bank_view, k_slice)
         return [View(self.picture, f"x-banks-{k_slice}", figure, self.table, facts)]

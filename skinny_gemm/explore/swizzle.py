@@ -4,7 +4,7 @@ import ipywidgets as widgets
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ..analysis.loads import ADDRESSES, ldmatrix_table
+from ..analysis.bank_conflicts import ADDRESSES, ldmatrix_table
 from ..figures.export import provenance
 from ..figures.layout import ldmatrix_view
 from ..layouts import swizzle

@@ -1,4 +1,4 @@
-"""Charts of speed, in parts that explorers and reviews share: axes, series as data, and the labels of lines.
+"""Charts of speed, in parts that tactics and reviews share: axes, series as data, and the labels of lines.
 
 Live points are hollow, recorded ones filled; they never share a line. The model is dotted, with its error as a band.
 """
@@ -15,6 +15,7 @@ from matplotlib.path import Path
 from ..problem import GemmProblem
 from . import style
 from .panel import Panel
+from .style import LIGHT
 
 MODEL: dict[str, Any] = dict(linestyle=":", linewidth=2.6, zorder=2.4)
 LIVE: dict[str, Any] = dict(
@@ -43,7 +44,7 @@ class Series:
         """Draws it on axes that show x(x) and y(y); returns its places there."""
         places = np.column_stack([x(self.points[:, 0]), y(self.points[:, 1:])])
         if self.model:
-            draw_model(panel, [places], panel.theme)
+            draw_model(panel, [places])
             return places
         if self.intervals:
             bars = [[(at, low), (at, high)] for at, _, low, high in places]
@@ -62,18 +63,22 @@ def in_roofline(rows: Iterable) -> np.ndarray:
     return np.array([(row.intensity, row.tflops) for row in rows])
 
 
+def peer_look(i: int, width: float, **more) -> dict[str, Any]:
+    """The look of the line of peer number `i`."""
+    return dict(linewidth=width, linestyle=style.DASHES[i + 1], marker=style.MARKERS[i + 1], **more)
+
+
 def bandwidth_panel(
-    fig: Figure, place: Place, points: Iterable[tuple[float, float]], limits: Mapping[str, float], m: int,
-    theme: style.Theme, title: str = "",
+    fig: Figure, place: Place, points: Sequence[tuple[float, float]], limits: Mapping[str, float], m: int,
+    title: str = "",
 ) -> Panel:  # fmt: skip
     """The axes of a bandwidth chart that holds `points` (M, TB/s) and `limits` (label to TB/s), with `m` marked.
 
     Without a `title` that has the unit, the axis names it and the mark the M.
     """
-    points = list(points)
     top = 1.08 * max([rate for _, rate in points] + [*limits.values()], default=1.0)
     most = np.log2(max([32, m, *(tokens for tokens, _ in points)]))
-    panel = Panel(fig, *place, theme, x=(-0.15, most + 0.15), y=(0, top))
+    panel = Panel(fig, *place, (-0.15, most + 0.15), (0, top))
     if title:
         panel.title(title)
     doublings = np.arange(int(most) + 1)
@@ -97,9 +102,9 @@ def draw_against_m(panel: Panel, series: Iterable[Series]) -> list[tuple[float, 
 
 
 def draw_roofline(
-    fig: Figure, place: Place, series: Sequence[Series], memory: Mapping[str, float],
-    compute: Mapping[str, float], problem: GemmProblem, theme: style.Theme, title: str = "",
-) -> Panel:  # fmt: skip
+    fig: Figure, place: Place, series: Sequence[Series], memory: Mapping[str, float], compute: Mapping[str, float],
+    problem: GemmProblem, title: str = "",
+) -> None:  # fmt: skip
     """A roofline: the ceilings `memory` (label to TB/s) and `compute` (label to TFLOP/s), and `series` below them.
 
     Beside another chart it has a `title` with the unit, ridges, and the mark of `problem` in front, named at its foot.
@@ -108,7 +113,7 @@ def draw_roofline(
     """
     peak, widest = max([*compute.values(), 1.0]), max([*memory.values(), 1.0])
     x, y = np.log10([LOWEST, HIGHEST]), np.log10([LOWEST * widest * 0.15, peak * 2])
-    panel = Panel(fig, *place, theme, x=tuple(x), y=tuple(y))
+    panel = Panel(fig, *place, tuple(x), tuple(y))
     if title:
         panel.title(title)
     intensities = [1, 4, 16, 64, 256, 1024]
@@ -125,16 +130,16 @@ def draw_roofline(
         end = min(peak / tbs, HIGHEST)
         line = np.array([(LOWEST, LOWEST * tbs), (end, end * tbs)])
         look = dict(linewidth=1.6, linestyle=style.DASHES[i % 4])
-        roofs.append(Series(f"{name} {tbs:.3g} TB/s", line, theme.muted, look))
+        roofs.append(Series(f"{name} {tbs:.3g} TB/s", line, LIGHT.muted, look))
         roofs[-1].draw(panel, np.log10, np.log10)
     for name, tflops in compute.items():
-        panel.line(np.log10([tflops / widest, HIGHEST]), np.log10([tflops] * 2), theme.muted, linewidth=1.6)
+        panel.line(np.log10([tflops / widest, HIGHEST]), np.log10([tflops] * 2), LIGHT.muted, linewidth=1.6)
         text = f"{name} {tflops:.4g}" + ("" if title else " TFLOP/s")
-        panel.labels([(x[1], np.log10(tflops))], [text], theme.muted, ha="right", va="bottom", offset=(0, 3))
+        panel.labels([(x[1], np.log10(tflops))], [text], LIGHT.muted, ha="right", va="bottom", offset=(0, 3))
     for i, (name, tbs) in enumerate(memory.items() if compute and title else ()):
         ridge, text = np.log10([peak / tbs, peak]), f"{name.split()[0]} ridge {peak / tbs:.0f}"
-        panel.line(ridge[:1], ridge[1:], theme.muted, linestyle="", marker="o", markersize=5)
-        panel.labels([ridge], [text], theme.muted, ha="left", va="top", offset=(6, -3 - 13 * i))
+        panel.line(ridge[:1], ridge[1:], LIGHT.muted, linestyle="", marker="o", markersize=5)
+        panel.labels([ridge], [text], LIGHT.muted, ha="left", va="top", offset=(6, -3 - 13 * i))
     for each in series:
         each.draw(panel, np.log10, np.log10)
     named = [(each.name, each.color, dict(each.look)) for each in [*roofs, *series] if each.name]
@@ -142,7 +147,6 @@ def draw_roofline(
     if title:
         panel.mark(at)
         panel.labels([(at, y[0])], [selected], ha="left", va="bottom", offset=(4, 3))
-    return panel
 
 
 def ring(rows: Iterable, m: int, color: str, size: float, width: float) -> list[Series]:
@@ -152,14 +156,14 @@ def ring(rows: Iterable, m: int, color: str, size: float, width: float) -> list[
     return [Series("", in_roofline(rows), color, look)] if rows else []
 
 
-def draw_model(panel: Panel, pieces: Iterable[np.ndarray], theme: style.Theme) -> None:
+def draw_model(panel: Panel, pieces: Iterable[np.ndarray]) -> None:
     """The model: dotted lines in a pale band; a piece holds rows of x, y, low and high."""
     for piece in pieces:
         x, y, low, high = piece.T
         outline = np.concatenate([np.stack([x, low], 1), np.stack([x, high], 1)[::-1]])
-        band = PathPatch(Path(outline), facecolor=theme.sky, alpha=0.22, linewidth=0, transform=panel.data, zorder=0.8)
+        band = PathPatch(Path(outline), facecolor=LIGHT.sky, alpha=0.22, linewidth=0, transform=panel.data, zorder=0.8)
         panel.add(band, clip=True)
-        panel.line(x, y, theme.sky, **(MODEL if len(x) > 1 else MODEL | dict(marker="_", markersize=9)))
+        panel.line(x, y, LIGHT.sky, **(MODEL if len(x) > 1 else MODEL | dict(marker="_", markersize=9)))
 
 
 def end_labels(panel: Panel, ends: list[tuple[float, float, str, str]], bold: str = "selected") -> None:

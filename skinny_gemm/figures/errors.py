@@ -7,25 +7,24 @@ from matplotlib.figure import Figure
 from ..analysis.errors import FORMATS, LIMIT
 from . import style
 from .panel import Panel, rectangles
+from .style import LIGHT
 
 
-def error_histogram(
-    table: pd.DataFrame, relative_error: float, dtype: str = "bf16", name: str = "", theme: style.Theme = style.LIGHT
-) -> Figure:
+def error_histogram(table: pd.DataFrame, relative_error: float, dtype: str = "bf16", name: str = "") -> Figure:
     """`table` from `analysis.errors.error_table`, with the band that rounding the exact product alone would fill.
 
     `name` tells one of several results.
     """
-    fig = style.figure(9, 3.4, theme)
+    fig = style.figure(9, 3.4)
     top = max(int(table["count"].max()), 1) * 1.3
     limit = table.high.iloc[-1]
-    panel = Panel(fig, 0.75, 0.9, 7.9, 1.9, theme, x=(-limit, limit), y=(0, top))
+    panel = Panel(fig, 0.75, 0.9, 7.9, 1.9, x=(-limit, limit), y=(0, top))
     total = int(table["count"].sum())
     what = f"{name}: error of {total:,} {FORMATS[dtype][0]}" if name else f"error of {total:,}"
     panel.title(f"{what} outputs against FP64; relative Frobenius error {relative_error:.2e}")
-    panel.boxes([(-0.5, 0, 1, top)], theme.grid)
+    panel.boxes([(-0.5, 0, 1, top)], LIGHT.grid)
     width = table.high - table.low
-    panel.boxes(rectangles(table.low, 0, width, table["count"]), theme.blue, edgecolor=theme.paper, linewidth=0.3)
+    panel.boxes(rectangles(table.low, 0, width, table["count"]), LIGHT.blue, edgecolor=LIGHT.paper, linewidth=0.3)
     ticks = np.linspace(-limit, limit, 9)
     names = [f"{t:g}" for t in ticks]
     names[0], names[-1] = f"≤ {names[0]}", f"≥ {names[-1]}"

@@ -5,7 +5,6 @@ has its error as a band.
 """
 
 from collections.abc import Sequence
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -17,63 +16,61 @@ from ..analysis.performance import grouped
 from . import style
 from .charts import LIVE, MODEL, draw_model
 from .panel import Panel, tick_step
+from .style import LIGHT
 
 MARGIN = 3  #: impossible values shown on either side of the possible ones
 WIDEST = 0.6  #: change of time that a bar shows at most; its number is written in any case
 _IMPOSSIBLE: dict[str, Any] = dict(linestyle="", marker="x", markersize=5)
 _RECORDED: dict[str, Any] = dict(linestyle="", marker="o", markersize=6, zorder=3)
+_CEILING: dict[str, Any] = dict(linestyle="--", linewidth=1.2)
 
 
-def draw_fields(
-    selection: Selection, table: pd.DataFrame, ceiling: float | None, theme: style.Theme = style.LIGHT
-) -> Figure:
+def draw_fields(selection: Selection, table: pd.DataFrame, ceiling: float | None) -> Figure:
     """Bandwidth against each field, the others as selected: recorded points, the model's line and band.
 
     `table` from `analysis.neighbours.neighbours`; `ceiling` is a line in TB/s.
     """
-    names = [field.name for field in fields(selection.tactic)]
-    fig = style.figure(12.6, 5.9, theme)
+    fig = style.figure(12.6, 5.9)
     all_rows = [row for row in table.itertuples(index=False) if row.control != M]  # tables are slow to walk through
     top = max([1e-3, *(row.tbs for row in all_rows if row.source), *([ceiling] if ceiling else [])]) * 1.08
     by_control = grouped(all_rows, "control")
-    for i, name in enumerate(names):
+    for i, name in enumerate(name for name in selection.choices if name != M):
         rows = by_control[name]
         values = _near_possible(rows)
         place = {value: j for j, value in enumerate(values)}
         left, bottom = 0.55 + (i % 3) * 4.1, 3.6 - (i // 3) * 2.6
-        panel = Panel(fig, left, bottom, 3.55, 1.75, theme, x=(-0.5, max(len(values), 2) - 0.5), y=(0, top))
+        panel = Panel(fig, left, bottom, 3.55, 1.75, (-0.5, max(len(values), 2) - 0.5), (0, top))
         panel.title(f"{name} = {selection.value(name)}", 7)
         shown = range(0, len(values), -(-len(values) // 12))
         panel.ticks("x", list(shown), [values[j] for j in shown], grid=False)
         panel.level_ticks(6, "TB/s")
         panel.frame()
         if ceiling:
-            line = [(panel.x[0], ceiling), (panel.x[1], ceiling)]
-            panel.lines([line], theme.muted, linewidths=1.2, linestyles=["--"])
+            panel.lines(
+                [[(panel.x[0], ceiling), (panel.x[1], ceiling)]], LIGHT.muted, linewidths=1.2, linestyles=["--"]
+            )
         if selection.value(name) in place:
             panel.mark(place[selection.value(name)])
         impossible = [place[row.value] for row in rows if row.reason and row.value in place]
         if impossible:
-            panel.line(impossible, [0.04 * top] * len(impossible), theme.muted, **_IMPOSSIBLE)
-        draw_model(panel, _pieces([row for row in rows if row.source == "model"], place), theme)
-        for source, color, look in (("recorded", theme.blue, _RECORDED), ("live", theme.ink, LIVE)):
+            panel.line(impossible, [0.04 * top] * len(impossible), LIGHT.muted, **_IMPOSSIBLE)
+        draw_model(panel, _pieces([row for row in rows if row.source == "model"], place))
+        for source, color, look in (("recorded", LIGHT.blue, _RECORDED), ("live", LIGHT.ink, LIVE)):
             points = [row for row in rows if row.source == source]
             if points:
                 ends = [[(place[row.value], row.low_tbs), (place[row.value], row.high_tbs)] for row in points]
                 panel.lines(ends, color, linewidths=1.6)
                 panel.line([place[row.value] for row in points], [row.tbs for row in points], color, **look)
-    note = Panel(fig, 0.55, 0.4, 11.6, 0.2, theme)
-    sources = {row.source for row in all_rows}
-    entries = [("recorded", theme.blue, _RECORDED)] if "recorded" in sources else []
-    if "live" in sources:
-        entries.append(("measured live", theme.ink, LIVE))
-    if "model" in sources:
-        entries.append((model_name(selection), theme.sky, MODEL))
-    if any(row.reason for row in all_rows):
-        entries.append(("not possible", theme.muted, _IMPOSSIBLE))
-    if ceiling:
-        entries.append(("HBM ceiling", theme.muted, dict(linestyle="--", linewidth=1.2)))
-    for i, (text, color, look) in enumerate(entries):
+    note = Panel(fig, 0.55, 0.4, 11.6, 0.2)
+    recorded, live, modelled = (any(row.source == name for row in all_rows) for name in ("recorded", "live", "model"))
+    entries = [
+        (recorded, "recorded", LIGHT.blue, _RECORDED),
+        (live, "measured live", LIGHT.ink, LIVE),
+        (modelled, model_name(selection) if modelled else "", LIGHT.sky, MODEL),
+        (any(row.reason for row in all_rows), "not possible", LIGHT.muted, _IMPOSSIBLE),
+        (ceiling, "HBM ceiling", LIGHT.muted, _CEILING),
+    ]
+    for i, (_, text, color, look) in enumerate(entry for entry in entries if entry[0]):
         x = i * 2.45 / note.width
         spot = [0.0, 0.4] if look["linestyle"] else [0.3]  # inches: a line, or a single mark
         note.line([x + inches / note.width for inches in spot], [0.5] * len(spot), color, clip=False, **look)
@@ -81,51 +78,43 @@ def draw_fields(
     return fig
 
 
-def draw_steps(table: pd.DataFrame, error: str, theme: style.Theme = style.LIGHT) -> Figure:
+def draw_steps(table: pd.DataFrame, error: str) -> Figure:
     """What one step of each slider does to the time: a bar per step, filled from records, else outlined.
 
     `table` from `analysis.neighbours.steps`; `error` says in words how far off the model is.
     """
     rows = list(table.itertuples(index=False))
     height = 3.3  # whatever the number of rows, so that nothing below moves when a slider does
-    fig = style.figure(12.6, height + 1.85, theme)
-    changes = [abs(row.change) for row in rows if row.source]
-    widest = min(WIDEST, max([0.02, *changes])) * 1.05
-    panel = Panel(fig, 2.6, 1.25, 4.6, height, theme, x=(-widest, widest), y=(max(len(rows), 1), 0))
+    fig = style.figure(12.6, height + 1.85)
+    widest = min(WIDEST, max([0.02, *(abs(row.change) for row in rows if row.source)])) * 1.05
+    panel = Panel(fig, 2.6, 1.25, 4.6, height, (-widest, widest), (max(len(rows), 1), 0))
     panel.title("one step of each slider: change of time", 8)
     grid = tick_step(widest, 4, least=0.005)
     at = np.arange(-int(widest / grid), int(widest / grid) + 1) * grid
     panel.ticks("x", at, [f"{100 * v:+.3g} %" if abs(v) > 1e-9 else "0" for v in at])
-    panel.note(0.02, 0, "← faster", theme.muted, ha="left", va="top", offset=(0, -19))
-    panel.note(0.98, 0, "slower →", theme.muted, ha="right", va="top", offset=(0, -19))
-    texts, previous = [], None
+    panel.note(0.02, 0, "← faster", LIGHT.muted, ha="left", va="top", offset=(0, -19))
+    panel.note(0.98, 0, "slower →", LIGHT.muted, ha="right", va="top", offset=(0, -19))
     for i, row in enumerate(rows):
         y = i + 0.5
-        if row.control != previous and i:
-            panel.lines([[(-widest, i), (widest, i)]], theme.grid, linewidths=0.7)
-        previous = row.control
+        if i and row.control != rows[i - 1].control:
+            panel.lines([[(-widest, i), (widest, i)]], LIGHT.grid, linewidths=0.7)
         panel.labels([(-widest, y)], [f"{row.control} {row.before} → {row.after}"], ha="right", offset=(-8, 0))
         if row.source:
             length = max(-widest, min(widest, row.change))
             box = (min(0, length), y - 0.3, abs(length), 0.6)
-            color = theme.blue if row.source == "recorded" else theme.sky
             if row.source == "recorded":
-                panel.boxes([box], color)
+                panel.boxes([box], LIGHT.blue)
             else:
-                panel.boxes([box], "none", edgecolor=color, linewidth=1.4, linestyle=":")
+                panel.boxes([box], "none", edgecolor=LIGHT.sky, linewidth=1.4, linestyle=":")
             if abs(row.change) > widest:  # the bar goes on
                 beyond, side = ("»", "right") if length > 0 else ("«", "left")
                 panel.labels([(length, y)], [beyond], ha=side, size=style.TITLE, offset=(-4 if length > 0 else 4, 0))
-            source = f"{row.source}, {row.verdict}" if row.verdict else row.source
-            text = f"{_percent(row.change)}: {row.before_us:.2f} → {row.after_us:.2f} us ({source})"
-        else:
-            text = "not possible: " + _short(row.reason) if row.reason else "not recorded, and no model"
-        texts.append((text, theme.ink if row.source == "recorded" else theme.muted))
-    for i, (text, color) in enumerate(texts):
-        panel.labels([(widest, i + 0.5)], [text], color, ha="left", offset=(10, 0))
-    panel.lines([[(0, 0), (0, len(rows))]], theme.ink, linewidths=0.9)
+    for i, row in enumerate(rows):
+        color = LIGHT.ink if row.source == "recorded" else LIGHT.muted
+        panel.labels([(widest, i + 0.5)], [_step_text(row)], color, ha="left", offset=(10, 0))
+    panel.lines([[(0, 0), (0, len(rows))]], LIGHT.ink, linewidths=0.9)
     foot = "filled: both ends recorded" + (f"; outlined: model, {error}" if error else "")
-    panel.note(0, 0, foot, theme.muted, ha="left", va="top", offset=(-175, -36))
+    panel.note(0, 0, foot, LIGHT.muted, ha="left", va="top", offset=(-175, -36))
     return fig
 
 
@@ -143,12 +132,17 @@ def _pieces(rows: Sequence, place: dict[int, int]) -> list[np.ndarray]:
     return np.split(points, np.flatnonzero(np.diff(points[:, 0]) > 1) + 1) if len(points) else []
 
 
+def _step_text(row: Any) -> str:
+    """What stands beside a step's bar: the times, or why there are none, as long as it stays readable."""
+    if row.source:
+        source = f"{row.source}, {row.verdict}" if row.verdict else row.source
+        return f"{_percent(row.change)}: {row.before_us:.2f} → {row.after_us:.2f} us ({source})"
+    reason = row.reason.split(": ")[0]
+    if len(reason) > 62:
+        reason = reason[:60].rsplit(" ", 1)[0] + " …"
+    return f"not possible: {reason}" if reason else "not recorded, and no model"
+
+
 def _percent(change: float) -> str:
     """Signed, in tenths; what rounds to nothing has no sign."""
     return f"{100 * change:+.1f} %" if abs(change) >= 5e-4 else "0.0 %"
-
-
-def _short(reason: str) -> str:
-    """A sentence's beginning, up to what stays readable beside a bar."""
-    text = reason.split(": ")[0]
-    return text if len(text) <= 62 else text[:60].rsplit(" ", 1)[0] + " …"

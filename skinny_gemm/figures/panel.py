@@ -21,6 +21,7 @@ from matplotlib.transforms import Bbox, BboxTransformFrom, BboxTransformTo, Tran
 from numpy.typing import ArrayLike
 
 from . import style
+from .style import LIGHT
 
 STEPS = [float(f"{digit}e{power}") for power in range(-3, 10) for digit in (1, 2, 5)]
 
@@ -42,28 +43,19 @@ _BELOW = {"center": 0.36, "top": 0.76, "bottom": -0.1, "baseline": 0.0}  # share
 class Labels(Artist):
     """Many one-line texts of one style: `points` (n, 2) in the coordinates of `transform`, `texts` n strings.
 
-    `offset` moves every label by (dx, dy) points. Plain text only: no mathtext, no line breaks.
+    `offset` moves every label by (dx, dy) points; `font`: `weight` and `family`. Plain text only: no mathtext, no line
+    breaks.
     """
 
     def __init__(
-        self,
-        points,
-        texts: Iterable[object],
-        transform: Transform,
-        color: str,
-        *,
-        size: float = style.SMALL,
-        ha: str = "center",
-        va: str = "center",
-        weight: str = "normal",
-        offset: tuple[float, float] = (0, 0),
-        family: str = "sans-serif",
-    ):
+        self, points: Any, texts: Iterable[object], transform: Transform, color: str, *, ha: str = "center",
+        va: str = "center", offset: tuple[float, float] = (0, 0), size: float = style.SMALL, **font,
+    ):  # fmt: skip
         super().__init__()
         self.points = np.asarray(points, dtype=float).reshape(-1, 2)
         self.texts = [str(text) for text in texts]
         self.color, self.offset, self.ha, self.va = color, offset, ha, va
-        self.font = FontProperties(family=family, size=size, weight=weight)
+        self.font = FontProperties(size=size, **({"family": "sans-serif"} | font))
         self.set_transform(transform)
         self.set_zorder(4)
 
@@ -100,8 +92,8 @@ class Panel:
     A limit pair may run downwards (rows of a matrix). The methods add marks in data coordinates.
     """
 
-    def __init__(self, fig: Figure, left, bottom, width, height, theme: style.Theme, x=(0, 1), y=(0, 1)):
-        self.figure, self.theme, self.width, self.height, self.x, self.y = fig, theme, width, height, x, y
+    def __init__(self, fig: Figure, left, bottom, width, height, x=(0, 1), y=(0, 1)):
+        self.figure, self.width, self.height, self.x, self.y = fig, width, height, x, y
         self.box = TransformedBbox(Bbox.from_bounds(left, bottom, width, height), fig.dpi_scale_trans)
         self.unit = BboxTransformTo(self.box)  #: (0, 0) lower left to (1, 1) upper right
         self.data = BboxTransformFrom(Bbox([(x[0], y[0]), (x[1], y[1])])) + self.unit
@@ -136,11 +128,11 @@ class Panel:
 
     def labels(self, points: Any, texts: Iterable[object], color: str | None = None, **look) -> None:
         """Texts at data coordinates; `look` as `Labels` takes it."""
-        self.add(Labels(points, texts, self.data, color or self.theme.ink, **look))
+        self.add(Labels(points, texts, self.data, color or LIGHT.ink, **look))
 
     def note(self, x: float, y: float, text: str, color: str | None = None, **look) -> None:
         """A text at (x, y) between (0, 0), the panel's lower left corner, and (1, 1)."""
-        self.add(Labels([(x, y)], [text], self.unit, color or self.theme.ink, **look))
+        self.add(Labels([(x, y)], [text], self.unit, color or LIGHT.ink, **look))
 
     def title(self, text: str, raised: float = 8) -> None:
         """A bold title above the left end, `raised` points over the top edge."""
@@ -159,56 +151,61 @@ class Panel:
         ones = np.ones_like(at)
         if axis == "x":
             start, end = np.column_stack([at, self.y[0] * ones]), np.column_stack([at, self.y[1] * ones])
-            self.labels(start, texts, self.theme.muted, va="top", offset=(0, -4))
+            self.labels(start, texts, LIGHT.muted, va="top", offset=(0, -4))
             self.note(0.5, 0, name, va="top", offset=(0, -19))
         else:
             start, end = np.column_stack([self.x[0] * ones, at]), np.column_stack([self.x[1] * ones, at])
-            self.labels(start, texts, self.theme.muted, ha="right", offset=(-5, 0))
+            self.labels(start, texts, LIGHT.muted, ha="right", offset=(-5, 0))
             self.note(0, 1, name, ha="right", va="bottom", offset=(-5, 6))
         if grid:
-            self.lines(np.stack([start, end], axis=1), self.theme.grid, clip=False, linewidths=0.7, zorder=0.5)
+            self.lines(np.stack([start, end], axis=1), LIGHT.grid, clip=False, linewidths=0.7, zorder=0.5)
 
     def level_ticks(self, most: int, name: str = "") -> None:
         """At most `most` levels of the y axis, from 0 on."""
         levels = np.arange(0, self.y[1], tick_step(self.y[1], most, least=0.1))
         self.ticks("y", levels, [f"{level:g}" for level in levels.round(3)], name)
 
+    def time_ticks(self) -> None:
+        """Ticks and name of an x axis of logical time."""
+        low, high = self.x
+        step = int(tick_step(high - low, 12))
+        marks = range(-(-low // step) * step, high + 1, step)
+        self.ticks("x", marks, marks, "logical time (order of traced events, not cycles)", grid=False)
+
+    def cursor(self, time: int | None, **look) -> None:
+        """A line across the panel at logical `time`, if it is shown; `look` as `LineCollection` takes it."""
+        if time is not None and self.x[0] <= time <= self.x[1]:
+            ends = [(time + 0.5, self.y[0]), (time + 0.5, self.y[1])]
+            self.lines([ends], LIGHT.ink, clip=False, linewidths=1.6, **look)
+
     def mark(self, x: float) -> None:
         """A faint, dashed line across the panel at `x`: what is selected."""
         ends = [(x, self.y[0]), (x, self.y[1])]
-        self.lines([ends], self.theme.faint, linewidths=1.2, linestyles=[(0, (2, 2))])
+        self.lines([ends], LIGHT.faint, linewidths=1.2, linestyles=[(0, (2, 2))])
 
-    def row_names(
-        self, names: Iterable[object], color: str | None = None, gap: float = 8, at: float = 0.5, **look
-    ) -> None:
+    def row_names(self, names: Sequence[object], color: str | None = None, gap: float = 8, at: float = 0.5, **look):
         """Texts `gap` points left of rows 0, 1, ..., each at the part `at` of its row."""
-        names = list(names)
-        self.labels(
-            [(self.x[0], i + at) for i in range(len(names))], names, color, ha="right", offset=(-gap, 0), **look
-        )
+        places = [(self.x[0], i + at) for i in range(len(names))]
+        self.labels(places, names, color, ha="right", offset=(-gap, 0), **look)
 
-    def column_names(self, names: Iterable[object], color: str | None = None) -> None:
+    def column_names(self, names: Sequence[object], color: str | None = None) -> None:
         """Texts below columns 0, 1, ..."""
-        names = list(names)
         self.labels([(i + 0.5, self.y[0]) for i in range(len(names))], names, color, va="top", offset=(0, -4))
 
     def frame(self, sides: str = "lb") -> None:
         """The left, bottom, right or top edges ("lbrt")."""
         edges = {"l": ((0, 0), (0, 1)), "b": ((0, 0), (1, 0)), "r": ((1, 0), (1, 1)), "t": ((0, 1), (1, 1))}
-        lines = LineCollection(
-            [edges[s] for s in sides], colors=self.theme.ink, linewidths=0.9, transform=self.unit, zorder=2.5
-        )
-        self.add(lines)
+        look = dict(colors=LIGHT.ink, linewidths=0.9, transform=self.unit, zorder=2.5)
+        self.add(LineCollection([edges[side] for side in sides], **look))
 
     def key(self, entries: Sequence[tuple[str, dict]], x: float, y: float, step: float) -> None:
         """A legend in one row: `entries` (label, look of its box) from (x, y) inches of the panel, one every `step`."""
-        inches = Bbox([(0, 0), (self.width, self.height)])
-        there = BboxTransformFrom(inches) + self.unit
+        there = BboxTransformFrom(Bbox([(0, 0), (self.width, self.height)])) + self.unit
         for i, (text, look) in enumerate(entries):
             left = x + i * step
             box = Path([(left, y), (left + 0.22, y), (left + 0.22, y + 0.13), (left, y + 0.13), (left, y)], closed=True)
             self.add(PathPatch(box, transform=there, **({"linewidth": 0} | look)))
-            self.add(Labels([(left + 0.28, y + 0.065)], [text], there, self.theme.ink, ha="left"))
+            self.add(Labels([(left + 0.28, y + 0.065)], [text], there, LIGHT.ink, ha="left"))
 
     def line_key(self, entries: Sequence[tuple[str, str, dict]]) -> None:
         """A legend in the upper left corner: `entries` (label, colour, look of its line), one below the other."""
