@@ -1,8 +1,7 @@
 """Loads and stores of shared memory as tables: one warp-wide load lane by lane, and the bank conflicts of a kernel.
 
-Of single loads an `ldmatrix.x4` of warp split-K and a load of x of the weight-stationary GEMM, by the offsets of
-`layouts`. Conflicts are tables of mean wavefronts per warp-wide access (access, source, wavefronts, ideal), by the
-layouts' model and by a trace of the kernel.
+Offsets are those of `layouts`. Conflicts are tables of mean wavefronts per warp-wide access (access, source,
+wavefronts, ideal), by the layouts' model and by a trace of the kernel.
 """
 
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from ..layouts.fragments import ldmatrix_destination
 from ..layouts.swizzle import CHUNK, ELEMENT_BYTES, plain_offset, tile_offset
 from ..problem import GemmProblem
 from ..tactics import Tactic
+from .pipeline import region_at
 
 CHUNK_BYTES = CHUNK * ELEMENT_BYTES
 GROUPS = banks.BANKS * banks.WORD // CHUNK_BYTES  #: eight groups of four banks
@@ -86,10 +86,7 @@ def bank_sentence(table: pd.DataFrame, bank: int) -> str:
 
 
 def modelled(tactic: Tactic, problem: GemmProblem) -> pd.DataFrame:
-    """What the bank model says of every kind of access, for row-major data and for the kernel's layouts.
-
-    ValueError in words if the kernel describes no accesses.
-    """
+    """The conflicts of every kind of access by the bank model; ValueError in words if the kernel describes none."""
     rows = []
     for access in tactic.shared_accesses(problem):
         for source, addresses in ((PLAIN, access.plain), (SHIPPED, access.shipped)):
@@ -103,9 +100,10 @@ def modelled(tactic: Tactic, problem: GemmProblem) -> pd.DataFrame:
 
 def observed(accesses: pd.DataFrame, regions: Sequence[tuple[str, int, int]]) -> pd.DataFrame:
     """The same from `accesses`, a table of `interpreter.shared_accesses`; `regions` as in a footprint."""
-    labels = []
-    for opcode, addresses in zip(accesses.opcode, accesses.addresses, strict=True):
-        name = next((n for n, offset, size in regions if offset <= addresses.min() < offset + size), "")
-        labels.append(f"{name}, {'cp.async' if opcode.startswith('cp.async') else opcode.split('.')[0]}")
+    labels = [
+        f"{region_at(regions, row.addresses.min())[0]}, "
+        + ("cp.async" if row.opcode.startswith("cp.async") else row.opcode.split(".")[0])
+        for row in accesses.itertuples()
+    ]
     means = accesses.assign(access=labels, source=TRACED).groupby(["access", "source"], sort=False)
     return means[["wavefronts", "ideal"]].mean().reset_index()

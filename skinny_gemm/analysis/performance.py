@@ -42,10 +42,7 @@ _latest: tuple[Callable[[], Any], list] = (lambda: None, [])  #: the table that 
 
 
 def rows_of(table: pd.DataFrame) -> list:
-    """The rows of a table from `measured` as tuples of `PLOTTED`: a step of a slider has no time for table arithmetic.
-
-    The latest table's are kept; nobody changes a table that was drawn.
-    """
+    """The rows of a table from `measured` as tuples of `PLOTTED`; the latest table's are kept, for speed of sliders."""
     global _latest
     known, rows = _latest
     if known() is not table:

@@ -21,10 +21,10 @@ from .pictures import Picture
 from .places import export_dir, relative
 from .problem_controls import ProblemControls
 
-_PAGES = {  #: what can be on screen: one or more sheets, each with its data
-    "comparison": lambda review: [pages.comparison(review)],
-    "bandwidth": lambda review: [pages.bandwidth(review)],
-    "roofline": lambda review: [pages.roofline(review)],
+_PAGES = {  #: what can be on screen: one or more sheets
+    "comparison": pages.comparison,
+    "bandwidth": pages.bandwidth,
+    "roofline": pages.roofline,
     "resources": pages.resources,
 }
 
@@ -93,7 +93,7 @@ class ReviewExplorer(ProblemControls):
                 picture.hide()
             raise
         facts, key = review.provenance(), (review.candidates, review.problem, review.mode, review.device.name)
-        sheets = [sheet for sheet, _ in _PAGES[self.page.value](review)]
+        sheets = _PAGES[self.page.value](review)
         for picture, sheet in zip(self.pictures, sheets, strict=False):
             picture.show((self.page.value, *key), partial(getattr, sheet, "figure"), facts)
         for picture in self.pictures[len(sheets) :]:

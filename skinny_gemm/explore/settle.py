@@ -69,7 +69,7 @@ class SettleExplorer(SteppedExplorer):
         self.cta.max, self.cursor.slider.max = t.ks - 1, int(self.spans.end.max())
 
     def state(self) -> pd.DataFrame:
-        return readings.cluster_state(self.spans_of_cta, self.cursor.value, readings.settle_sentence)
+        return readings.settle_state(self.spans_of_cta, self.cursor.value)
 
     def draw(self) -> None:
         moving = self.view.value != VIEWS[2]

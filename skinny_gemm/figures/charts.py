@@ -72,10 +72,7 @@ def bandwidth_panel(
     fig: Figure, place: Place, points: Sequence[tuple[float, float]], limits: Mapping[str, float], m: int,
     title: str = "",
 ) -> Panel:  # fmt: skip
-    """The axes of a bandwidth chart that holds `points` (M, TB/s) and `limits` (label to TB/s), with `m` marked.
-
-    Without a `title` that has the unit, the axis names it and the mark the M.
-    """
+    """The axes of a bandwidth chart that holds `points` (M, TB/s) and `limits` (label to TB/s), with `m` marked."""
     top = 1.08 * max([rate for _, rate in points] + [*limits.values()], default=1.0)
     most = np.log2(max([32, m, *(tokens for tokens, _ in points)]))
     panel = Panel(fig, *place, (-0.15, most + 0.15), (0, top))
@@ -107,9 +104,8 @@ def draw_roofline(
 ) -> None:  # fmt: skip
     """A roofline: the ceilings `memory` (label to TB/s) and `compute` (label to TFLOP/s), and `series` below them.
 
-    Beside another chart it has a `title` with the unit, ridges, and the mark of `problem` in front, named at its foot.
-    Without one, on a sheet of its own, the axis names the unit, the mark is behind, and the key lists what lies on top
-    first.
+    Beside another chart it has a `title` with the unit, ridges, and the mark of `problem` in front. Without one, on a
+    sheet of its own, the axis names the unit, the mark is behind, and the key lists what lies on top first.
     """
     peak, widest = max([*compute.values(), 1.0]), max([*memory.values(), 1.0])
     x, y = np.log10([LOWEST, HIGHEST]), np.log10([LOWEST * widest * 0.15, peak * 2])

@@ -1,8 +1,7 @@
 """Pictures of one cluster of the weight-stationary GEMM: who owns which block, bytes from CTA to CTA, warps over time.
 
-Of single passes (the DSMEM gather) colour is a CTA of the cluster: of a block, the one that owns it (sums and publishes
-it); of a warp, the one it runs in. Of token groups (the settle pipeline) it is the group. Time is the trace's logical
-time.
+Of single passes (the DSMEM gather) colour is a CTA: of a block, the one that owns it (sums and publishes it); of a
+warp, the one it runs in. Of token groups (the settle pipeline) it is the group. Time is the trace's logical time.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,10 +24,7 @@ COLORS = np.array(style.BANK_GROUPS, dtype=object)  #: of CTAs, or of groups; mo
 
 
 def traffic_view(matrices: Mapping[str, pd.DataFrame]) -> Figure:
-    """Up to two matrices of bytes, CTA to CTA, by title; darker is more, what is hatched stays home.
-
-    Each from `analysis.cluster.traffic` or `planned_traffic`.
-    """
+    """Up to two tables of `traffic` as matrices, by title; darker is more bytes, what is hatched stays home."""
     ks = max(int(data.source.max()) for data in matrices.values()) + 1
     most = max(int(data.bytes.max()) for data in matrices.values())
     cell = min(0.62, 3.6 / ks)
@@ -54,10 +50,7 @@ def traffic_view(matrices: Mapping[str, pd.DataFrame]) -> Figure:
 
 
 def gather_view(parts: pd.DataFrame, block: int = 0) -> Figure:
-    """The blocks of a cluster by owner, the parts of each in every CTA's shared memory, and one block's sum.
-
-    `parts` from `analysis.cluster.owners`; `block` is lit.
-    """
+    """The blocks of a cluster by owner, the `parts` of each in every CTA (`owners`), and the sum of `block`, lit."""
     ks, kq = parts.cta.max() + 1, parts.part.max() + 1
     blocks, rt, tiles = (parts[name].max() + 1 for name in ("block", "row_tile", "token_tile"))
     height = 0.25 * max(blocks, 6)
@@ -132,10 +125,9 @@ def settle_timeline(
     spans: pd.DataFrame, landings: pd.DataFrame, cta: int, time: int | None = None,
     window: tuple[int, int] | None = None,
 ) -> Figure:  # fmt: skip
-    """The warps of one CTA over logical time, and below them what lands in it: x by group, pushed parts by slot.
+    """The warps of one CTA (`cluster_spans`), and below them what lands in it (`arrivals`): x by group, parts by slot.
 
-    `spans` and `landings` from `cluster_spans` and `arrivals` of `analysis.cluster`. `time` draws a cursor; `window`
-    limits the time.
+    `time` draws a cursor; `window` limits the time.
     """
     low, high = window or (int(spans.start.min()), int(spans.end.max()))
     of_cta, inside = spans[spans.cta == cta], landings[landings.cta == cta]
@@ -177,10 +169,7 @@ def settle_timeline(
 
 
 def owner_view(parts: pd.DataFrame, warps: int, cta: int = 0) -> Figure:
-    """The blocks of a cluster, and the slots in which each CTA owns some of them, by group.
-
-    `parts` from `analysis.cluster.owners`; slot s is settled by warp s mod `warps`. `cta` is lit.
-    """
+    """The blocks of a cluster (`owners`), and the slots in which each CTA owns some; warp slot mod `warps` settles."""
     each = parts.drop_duplicates("block")
     ks, rt, tiles = (int(parts[name].max()) + 1 for name in ("cta", "row_tile", "token_tile"))
     slots, height = int(each.slot.max()) + 1, 0.4 * max(tiles, ks)
@@ -248,10 +237,7 @@ def _draw_lanes(
     panel: Panel, spans: pd.DataFrame, names: Sequence[tuple[int, int]], fills: np.ndarray,
     looks: Mapping[str, dict], texts: Sequence[str],
 ) -> None:  # fmt: skip
-    """One lane per (CTA, warp) of `names` in `panel`, whose x limits are the time shown.
-
-    `fills`, `texts`: colour and text of each of the `spans`; a look of `looks` with a "facecolor" overrides the fill.
-    """
+    """A lane per (CTA, warp) of `names`; `fills`, `texts` of each span; a "facecolor" of `looks` overrides a fill."""
     low, high = panel.x
     lane = {name: i for i, name in enumerate(names)}
     rows = np.array([lane[pair] for pair in zip(spans.cta, spans.warp, strict=True)], dtype=float)
@@ -261,8 +247,7 @@ def _draw_lanes(
     boxes = rectangles(start, rows + 0.08, end - start, 0.84)
     for kind, look in looks.items():
         of_kind = shown & (what == kind)
-        if of_kind.any():
-            panel.boxes(boxes[of_kind], look.get("facecolor") or fills[of_kind], **look)
+        panel.boxes(boxes[of_kind], look.get("facecolor") or fills[of_kind], **look)
     inches = (end - start) / (high - low) * panel.width
     wide = shown & (lengths > 0) & (inches > 0.068 * lengths + 0.03)
     middle = np.column_stack([(start + end) / 2, rows + 0.5])

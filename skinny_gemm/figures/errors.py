@@ -11,10 +11,7 @@ from .style import LIGHT
 
 
 def error_histogram(table: pd.DataFrame, relative_error: float, dtype: str = "bf16", name: str = "") -> Figure:
-    """`table` from `analysis.errors.error_table`, with the band that rounding the exact product alone would fill.
-
-    `name` tells one of several results.
-    """
+    """An `error_table` with the band that rounding the exact product alone would fill; `name`: of several results."""
     fig = style.figure(9, 3.4)
     top = max(int(table["count"].max()), 1) * 1.3
     limit = table.high.iloc[-1]

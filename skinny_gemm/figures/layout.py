@@ -76,10 +76,9 @@ def swizzle_map(k_tile: int, rows: int = 16) -> Figure:
 
 
 def ldmatrix_view(table: pd.DataFrame, k_tile: int, rows: int, lane: int = 0, bank: int | None = None) -> Figure:
-    """One `ldmatrix.x4`, linked: the chunks its lanes address, the banks that serve them, the registers they fill.
+    """An `ldmatrix_table`, linked: the chunks its lanes address, the banks that serve them, the registers they fill.
 
-    `table` from `analysis.bank_conflicts.ldmatrix_table`; `rows` of the tile drawn. `lane` is lit in every panel; so is
-    each lane that hits `bank`, if given.
+    `rows` of the tile are drawn. `lane` is lit in every panel; so is each lane that hits `bank`, if given.
     """
     fig = style.figure(12, 6.9)
     columns = k_tile // CHUNK
@@ -153,10 +152,8 @@ def x_bank_view(k_slice: int) -> Figure:
 
 
 def conflict_bars(data: pd.DataFrame) -> Figure:
-    """Wavefronts per access, as columns `access`, `source`, `wavefronts`, `ideal` give them: one bar per row.
-
-    Bars of one `access` stand together, one grey and hatch (colour means banks) per `source`, `SOURCES` first; a mark
-    shows the ideal.
+    """Wavefronts per access, a bar per row of `modelled` and `observed`: bars of one access stand together, each source
+    has a grey and a hatch (colour means banks), a mark shows the ideal.
     """
     sources = [source for source in dict.fromkeys([*SOURCES, *data.source]) if source in set(data.source)]
     groups = {access: rows.set_index("source") for access, rows in data.groupby("access", sort=False)}

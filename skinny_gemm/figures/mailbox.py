@@ -57,10 +57,7 @@ def mailbox_view(
     token: int | None = None,
     fragment: int | None = None,
 ) -> Figure:
-    """Every fragment of both buffers, a line per token, and a title per buffer.
-
-    `table` from `analysis.mailbox.state_table`. The fragment (`token`, `fragment`) is outlined in both.
-    """
+    """A `state_table`: every fragment of both buffers, a line per token; (`token`, `fragment`) is outlined."""
     tokens, count = table.token.max() + 1, table.fragment.max() + 1
     height = 0.42 * tokens
     step = height + 0.8

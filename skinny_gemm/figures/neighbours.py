@@ -1,18 +1,16 @@
 """What one field does, drawn: bandwidth against each field of a tactic, and what one step of each slider does.
 
-A recorded time and a model's never share a line: recorded points are filled, live ones hollow, the model is dotted and
-has its error as a band.
+Recorded points are filled, live ones hollow, the model is dotted and has its error as a band; they share no line.
 """
 
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from matplotlib.figure import Figure
 
-from ..analysis.neighbours import M, Selection, model_name
 from ..analysis.performance import grouped
+from ..analysis.tactic import M, TacticData
 from . import style
 from .charts import LIVE, MODEL, draw_model
 from .panel import Panel, tick_step
@@ -25,32 +23,29 @@ _RECORDED: dict[str, Any] = dict(linestyle="", marker="o", markersize=6, zorder=
 _CEILING: dict[str, Any] = dict(linestyle="--", linewidth=1.2)
 
 
-def draw_fields(selection: Selection, table: pd.DataFrame, ceiling: float | None) -> Figure:
-    """Bandwidth against each field, the others as selected: recorded points, the model's line and band.
-
-    `table` from `analysis.neighbours.neighbours`; `ceiling` is a line in TB/s.
-    """
+def draw_fields(data: TacticData) -> Figure:
+    """Bandwidth against each field of a legal tactic: recorded points, the model's line and band, the HBM ceiling."""
+    all_rows = [row for row in data.neighbours.itertuples(index=False) if row.control != M]  # tables are slow to walk
+    ceiling = data.ceilings.get("hbm_read_tbs")
     fig = style.figure(12.6, 5.9)
-    all_rows = [row for row in table.itertuples(index=False) if row.control != M]  # tables are slow to walk through
     top = max([1e-3, *(row.tbs for row in all_rows if row.source), *([ceiling] if ceiling else [])]) * 1.08
     by_control = grouped(all_rows, "control")
-    for i, name in enumerate(name for name in selection.choices if name != M):
+    for i, name in enumerate(name for name in data.choices if name != M):
         rows = by_control[name]
         values = _near_possible(rows)
         place = {value: j for j, value in enumerate(values)}
         left, bottom = 0.55 + (i % 3) * 4.1, 3.6 - (i // 3) * 2.6
         panel = Panel(fig, left, bottom, 3.55, 1.75, (-0.5, max(len(values), 2) - 0.5), (0, top))
-        panel.title(f"{name} = {selection.value(name)}", 7)
+        panel.title(f"{name} = {data.value(name)}", 7)
         shown = range(0, len(values), -(-len(values) // 12))
         panel.ticks("x", list(shown), [values[j] for j in shown], grid=False)
         panel.level_ticks(6, "TB/s")
         panel.frame()
         if ceiling:
-            panel.lines(
-                [[(panel.x[0], ceiling), (panel.x[1], ceiling)]], LIGHT.muted, linewidths=1.2, linestyles=["--"]
-            )
-        if selection.value(name) in place:
-            panel.mark(place[selection.value(name)])
+            ends = [(panel.x[0], ceiling), (panel.x[1], ceiling)]
+            panel.lines([ends], LIGHT.muted, linewidths=1.2, linestyles=["--"])
+        if data.value(name) in place:
+            panel.mark(place[data.value(name)])
         impossible = [place[row.value] for row in rows if row.reason and row.value in place]
         if impossible:
             panel.line(impossible, [0.04 * top] * len(impossible), LIGHT.muted, **_IMPOSSIBLE)
@@ -58,15 +53,16 @@ def draw_fields(selection: Selection, table: pd.DataFrame, ceiling: float | None
         for source, color, look in (("recorded", LIGHT.blue, _RECORDED), ("live", LIGHT.ink, LIVE)):
             points = [row for row in rows if row.source == source]
             if points:
-                ends = [[(place[row.value], row.low_tbs), (place[row.value], row.high_tbs)] for row in points]
-                panel.lines(ends, color, linewidths=1.6)
+                bars = [[(place[row.value], row.low_tbs), (place[row.value], row.high_tbs)] for row in points]
+                panel.lines(bars, color, linewidths=1.6)
                 panel.line([place[row.value] for row in points], [row.tbs for row in points], color, **look)
     note = Panel(fig, 0.55, 0.4, 11.6, 0.2)
     recorded, live, modelled = (any(row.source == name for row in all_rows) for name in ("recorded", "live", "model"))
+    name = "scaled model, others' error" if modelled and data.scaled else "model and its 90 % error"
     entries = [
         (recorded, "recorded", LIGHT.blue, _RECORDED),
         (live, "measured live", LIGHT.ink, LIVE),
-        (modelled, model_name(selection) if modelled else "", LIGHT.sky, MODEL),
+        (modelled, name, LIGHT.sky, MODEL),
         (any(row.reason for row in all_rows), "not possible", LIGHT.muted, _IMPOSSIBLE),
         (ceiling, "HBM ceiling", LIGHT.muted, _CEILING),
     ]
@@ -78,12 +74,9 @@ def draw_fields(selection: Selection, table: pd.DataFrame, ceiling: float | None
     return fig
 
 
-def draw_steps(table: pd.DataFrame, error: str) -> Figure:
-    """What one step of each slider does to the time: a bar per step, filled from records, else outlined.
-
-    `table` from `analysis.neighbours.steps`; `error` says in words how far off the model is.
-    """
-    rows = list(table.itertuples(index=False))
+def draw_steps(data: TacticData) -> Figure:
+    """A bar per step of each slider of a legal tactic, filled from records, else outlined."""
+    rows = list(data.steps.itertuples(index=False))
     height = 3.3  # whatever the number of rows, so that nothing below moves when a slider does
     fig = style.figure(12.6, height + 1.85)
     widest = min(WIDEST, max([0.02, *(abs(row.change) for row in rows if row.source)])) * 1.05
@@ -113,7 +106,10 @@ def draw_steps(table: pd.DataFrame, error: str) -> Figure:
         color = LIGHT.ink if row.source == "recorded" else LIGHT.muted
         panel.labels([(widest, i + 0.5)], [_step_text(row)], color, ha="left", offset=(10, 0))
     panel.lines([[(0, 0), (0, len(rows))]], LIGHT.ink, linewidths=0.9)
-    foot = "filled: both ends recorded" + (f"; outlined: model, {error}" if error else "")
+    foot = "filled: both ends recorded"
+    if data.fit:
+        within = f"{100 * data.fit.held_out_p90_error:.0f} %"
+        foot += f"; outlined: model, 90 % of whose times were within {within} on {data.fitted_on}"
     panel.note(0, 0, foot, LIGHT.muted, ha="left", va="top", offset=(-175, -36))
     return fig
 

@@ -43,8 +43,7 @@ _BELOW = {"center": 0.36, "top": 0.76, "bottom": -0.1, "baseline": 0.0}  # share
 class Labels(Artist):
     """Many one-line texts of one style: `points` (n, 2) in the coordinates of `transform`, `texts` n strings.
 
-    `offset` moves every label by (dx, dy) points; `font`: `weight` and `family`. Plain text only: no mathtext, no line
-    breaks.
+    `offset` moves every label by (dx, dy) points; `font`: `weight` and `family`. No mathtext, no line breaks.
     """
 
     def __init__(
@@ -113,10 +112,7 @@ class Panel:
         return self.add(LineCollection(list(many), colors=colors, transform=self.data, **look), clip)
 
     def boxes(self, rectangles: Any, fill: Any, **look) -> None:
-        """Rectangles (n, 4: x, y, width, height); `fill` is one colour, n colours, or "none" for outlines.
-
-        One path per colour, which draws fast; `look` as `PathPatch` takes it.
-        """
+        """Rectangles (n, 4), a fast path per colour of `fill` (one, n, or "none"); `look` as `PathPatch` takes it."""
         rectangles = np.asarray(rectangles, dtype=float).reshape(-1, 4)
         fills = np.array([fill] * len(rectangles) if isinstance(fill, str) else fill, dtype=object)
         for color in dict.fromkeys(fills):
@@ -143,10 +139,7 @@ class Panel:
         self.note(0, 1, text, size=style.TEXT, ha="left", va="baseline", weight=weight, offset=(dx, dy))
 
     def ticks(self, axis: str, at: Any, texts: Iterable[object], name: str = "", grid: bool = True) -> None:
-        """Labels at positions `at` of axis "x" or "y", grid lines, and the axis's name.
-
-        The y name is written level, above the axis, where it needs no turned head.
-        """
+        """Labels at positions `at` of axis "x" or "y", grid lines, and the axis's name, of y level above the axis."""
         at = np.asarray(at, dtype=float)
         ones = np.ones_like(at)
         if axis == "x":

@@ -18,18 +18,14 @@ WAITS = {"wait full": "//", "wait empty": "..", "wait CTA": "\\\\", "wait grid":
 
 
 def timeline(
-    frame: pd.DataFrame,
-    barriers: pd.DataFrame,
-    names: Mapping[int, str],
-    time: int | None = None,
+    spans: pd.DataFrame, barriers: pd.DataFrame, names: Mapping[int, str], time: int | None = None,
     window: tuple[int, int] | None = None,
-) -> Figure:
-    """One lane per warp over logical time, and below it the phase of every full and empty barrier.
+) -> Figure:  # fmt: skip
+    """One lane per warp over logical time (`ring_spans`, `roles`), and below it the `phases` of every barrier.
 
-    `frame`, `barriers` and `names` from `ring_spans`, `phases` and `roles` of `analysis.pipeline`. Numbers in the spans
-    are stages. `time` draws a cursor; `window` limits the time shown.
+    Numbers in the spans are stages. `time` draws a cursor; `window` limits the time shown.
     """
-    low, high = window or (int(frame.start.min()), int(frame.end.max()))
+    low, high = window or (int(spans.start.min()), int(spans.end.max()))
     warps, stages = sorted(names), sorted(barriers.stage.unique())
     kinds = [kind for kind in ("full", "empty") if (barriers.barrier == kind).any()]
     lanes, tracks = 0.36 * len(warps), 0.17 * len(stages) * len(kinds)
@@ -37,17 +33,14 @@ def timeline(
     top = Panel(fig, 1.75, 1.1 + tracks, 9.95, lanes, x=(low, high), y=(len(warps), 0))
     top.title("what each warp does; the number is the stage", raised=25)
     colors = dict(zip(dict.fromkeys(names.values()), (LIGHT.green, LIGHT.blue, LIGHT.vermillion), strict=False))
-    row_of = {warp: i for i, warp in enumerate(warps)}
     top.row_names([f"warp {warp}, {names[warp]}" for warp in warps], at=0.45)
-    seen = frame[(frame.end > low) & (frame.start < high)]
+    seen = spans[(spans.end > low) & (spans.start < high)]
     start, end = seen.start.clip(lower=low).to_numpy(), seen.end.clip(upper=high).to_numpy()
-    rows = seen.warp.map(row_of).to_numpy(dtype=float)
+    rows = np.searchsorted(warps, seen.warp)
     fills = np.array([colors[names[warp]] for warp in seen.warp], dtype=object)
     what = seen.what.to_numpy()
     for kind in (*BUSY, *WAITS, "in flight"):
         of_kind = what == kind
-        if not of_kind.any():
-            continue
         y, height = (rows + 0.84, 0.1) if kind == "in flight" else (rows + 0.1, 0.66)
         boxes = rectangles(start, y, end - start, height)[of_kind]
         if kind in WAITS:
@@ -61,34 +54,34 @@ def timeline(
         at = np.column_stack([(start + end) / 2, rows + 0.43])[wide & mask]
         top.labels(at, seen.stage[wide & mask], color, size=8)
     entries: list[tuple[str, dict]] = [(role, dict(facecolor=color)) for role, color in colors.items()]
-    if "reduce" in set(frame.what) and "compute" in colors:
+    if "reduce" in set(spans.what) and "compute" in colors:
         entries.append(("partial sums", dict(facecolor=colors["compute"], alpha=0.55)))
     entries += [
         (kind, dict(facecolor=LIGHT.paper, hatch=hatch, edgecolor=LIGHT.muted, linewidth=0.5))
         for kind, hatch in WAITS.items()
-        if (frame.what == kind).any()
+        if (spans.what == kind).any()
     ]
     top.key(entries, 0, lanes + 0.1, 1.24)
     top.note(1, 1, "thin bar below: its copies in flight", LIGHT.muted, ha="right", offset=(0, 30))
 
-    low_panel = Panel(fig, 1.75, 0.8, 9.95, tracks, x=(low, high), y=(len(stages) * len(kinds), 0))
+    bottom = Panel(fig, 1.75, 0.8, 9.95, tracks, x=(low, high), y=(len(stages) * len(kinds), 0))
     for k, kind in enumerate(kinds):
         shown = barriers[(barriers.barrier == kind) & (barriers.end > low) & (barriers.start < high)]
         begin, finish = shown.start.clip(lower=low).to_numpy(), shown.end.clip(upper=high).to_numpy()
         y = shown.stage.to_numpy() + k * len(stages)
         boxes = rectangles(begin, y + 0.1, finish - begin, 0.8)
         odd = (shown.phase % 2).to_numpy() == 1
-        low_panel.boxes(boxes[~odd], LIGHT.faint)
-        low_panel.boxes(boxes[odd], LIGHT.grey)
-        fits = (finish - begin) / (high - low) * low_panel.width > 0.12
+        bottom.boxes(boxes[~odd], LIGHT.faint)
+        bottom.boxes(boxes[odd], LIGHT.grey)
+        fits = (finish - begin) / (high - low) * bottom.width > 0.12
         middle = np.column_stack([(begin + finish) / 2, y + 0.5])
         for some, color in ((fits & ~odd, LIGHT.ink), (fits & odd, LIGHT.paper)):
-            low_panel.labels(middle[some], shown.phase[some], color, size=7)
+            bottom.labels(middle[some], shown.phase[some], color, size=7)
         at = [(low, k * len(stages) + s + 0.5) for s in stages]
-        low_panel.labels(at, [f"{kind} {s}" for s in stages], size=7.5, ha="right", offset=(-8, 0))
-    low_panel.time_ticks()
-    low_panel.note(0, 1, "completed phases of each mbarrier: a wait for parity 0 passes while the count is odd, "
+        bottom.labels(at, [f"{kind} {s}" for s in stages], size=7.5, ha="right", offset=(-8, 0))
+    bottom.time_ticks()
+    bottom.note(0, 1, "completed phases of each mbarrier: a wait for parity 0 passes while the count is odd, "
                    "for parity 1 while it is even", LIGHT.muted, ha="left", offset=(0, 7), size=8.5)  # fmt: skip
-    for panel in (top, low_panel):
+    for panel in (top, bottom):
         panel.cursor(time)
     return fig

@@ -82,10 +82,7 @@ class TacticView(TacticData):
         return fig
 
     def roofline(self) -> Figure:
-        """The roofline: the tactic at each M, the problem's intensity marked, ridges written.
-
-        The best recorded tactics stand in, dashed, where this one was not recorded.
-        """
+        """The roofline: the tactic at each M, or dashed the best recorded where it was not; this problem marked."""
         series = [
             Series(peer, in_roofline(fastest_of_each_m(group)), LIGHT.series[1 + i], peer_look(i, 1.2, markersize=5))
             for i, (peer, group) in enumerate(grouped(self._rivals(), "kernel").items())
@@ -112,15 +109,11 @@ class TacticView(TacticData):
 
     def fields(self) -> Figure:
         """Bandwidth against each field of the tactic, which must be legal."""
-        return neighbours.draw_fields(self.selection, self.neighbours, self.ceilings.get("hbm_read_tbs"))
+        return neighbours.draw_fields(self)
 
     def sensitivity(self) -> Figure:
         """What one step of each slider does to the time; the tactic must be legal."""
-        error = ""
-        if self.fit:
-            within = f"{100 * self.fit.held_out_p90_error:.0f} %"
-            error = f"90 % of whose times were within {within} on {self.fitted_on}"
-        return neighbours.draw_steps(self.steps, error)
+        return neighbours.draw_steps(self)
 
     def figures(self) -> dict[str, tuple[Figure, pd.DataFrame, dict]]:
         """File stem to (figure, plotted data, provenance); those of a tactic only if it is legal. Ends as `FIGURES`."""
@@ -147,10 +140,7 @@ def tactic_view(
     kernel: str, tactic: Tactic | None, problem: GemmProblem, device: Device, mode: str = "chained",
     data_dir: Path | None = None,
 ) -> TacticView:  # fmt: skip
-    """The view of `tactic` with what was recorded for it under `data_dir` (the repository's data/ by default).
-
-    ValueError on a mode that there is not.
-    """
+    """The view of `tactic` with what `data_dir` (by default data/) holds for it; ValueError on an unknown mode."""
     check_choice("mode", mode, MODES)
     problem = tactic_type(kernel).problem(problem)
     table = recorded(load(data_dir), problem.n, problem.k, device.name, mode)
