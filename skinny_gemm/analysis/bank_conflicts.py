@@ -100,10 +100,8 @@ def modelled(tactic: Tactic, problem: GemmProblem) -> pd.DataFrame:
 
 def observed(accesses: pd.DataFrame, regions: Sequence[tuple[str, int, int]]) -> pd.DataFrame:
     """The same from `accesses`, a table of `interpreter.shared_accesses`; `regions` as in a footprint."""
-    labels = [
-        f"{region_at(regions, row.addresses.min())[0]}, "
-        + ("cp.async" if row.opcode.startswith("cp.async") else row.opcode.split(".")[0])
-        for row in accesses.itertuples()
-    ]
+    names = [region_at(regions, addresses.min())[0] for addresses in accesses.addresses]
+    kinds = accesses.opcode.str.extract(r"(cp\.async|[^.]+)", expand=False)
+    labels = [f"{name}, {kind}" for name, kind in zip(names, kinds, strict=True)]
     means = accesses.assign(access=labels, source=TRACED).groupby(["access", "source"], sort=False)
     return means[["wavefronts", "ideal"]].mean().reset_index()

@@ -74,9 +74,9 @@ class _Reader:
     def tell(self, row: Any) -> tuple[str, int, int, int] | None:
         """(what, group, block, number), as `cluster_spans` has them, or None for what only prepares."""
         op = row.opcode
-        for prefix, what in self.ALONE.items():
-            if op.startswith(prefix):
-                return what, -1, -1, -1
+        alone = next((what for prefix, what in self.ALONE.items() if op.startswith(prefix)), None)
+        if alone:
+            return alone, -1, -1, -1
         if op.startswith("barrier.cluster.wait"):
             return "wait cluster", -1, -1, row.phase
         if op.startswith("mbarrier.try_wait"):
@@ -99,7 +99,7 @@ class _Reader:
                 self.block = int(row.addresses[0] - start) // (self.tactic.kq * layout.FRAGMENT_BYTES)
                 return "gather", *self.at_block(), -1
             what = self.REGIONS[name]
-            return (what, *self.at_block(), -1) if what == "settle" else (what, self.group, -1, -1)
+            return what, *(self.at_block() if what == "settle" else (self.group, -1)), -1
         return None
 
     def at_block(self) -> tuple[int, int]:
@@ -120,7 +120,7 @@ def traffic(table: pd.DataFrame, ks: int) -> pd.DataFrame:
             pair = (peer, row.cta) if row.opcode.startswith("ld") else (row.cta, peer)
             matrix[pair] += row.bytes * lanes
     source, target = np.divmod(np.arange(ks * ks), ks)
-    return pd.DataFrame({"source": source, "target": target, "bytes": matrix.reshape(-1)})
+    return pd.DataFrame(dict(source=source, target=target, bytes=matrix.reshape(-1)))
 
 
 def owners(m: int, rt: int, kq: int, ks: int, tg: int = 0) -> pd.DataFrame:

@@ -87,13 +87,10 @@ class Review:
         recorded = [candidate for candidate in self.candidates if candidate.record]
         return min(recorded, key=lambda candidate: self.timed[candidate.letter].median_us, default=None)
 
-    def compared_with(self) -> dict[str, Record]:
-        """What every candidate is compared with: the first candidate, if it was recorded, and the peers."""
-        return {letter: row for letter, row in self.timed.items() if letter == LETTERS[0]} | dict(self.peers)
-
     def comparison(self) -> pd.DataFrame:
         """A row for each candidate, peer and bound, at last with the verdicts of the row against the column."""
-        rivals, commits = self.compared_with(), {campaign.id: campaign.commit for campaign in self.campaigns}
+        rivals = {letter: row for letter, row in self.timed.items() if letter == LETTERS[0]} | dict(self.peers)
+        commits = {campaign.id: campaign.commit for campaign in self.campaigns}
         lines = [(c.letter, c.kernel, str(c.tactic), c.note, c.record) for c in self.candidates]
         lines += [(name, name, row.tactic, "peer", row) for name, row in self.peers.items()]
         table = []
@@ -129,9 +126,7 @@ class Review:
     def headline(self) -> str:
         """The answer in one line."""
         best = self.winner
-        if best is None:
-            return "No recorded answer."
-        return f"{best.name}: {sentences.time_of(self.timed[best.letter])}."
+        return f"{best.name}: {sentences.time_of(self.timed[best.letter])}." if best else "No recorded answer."
 
     def answer(self) -> list[str]:
         """The answer in sentences: how sure it is, how far from the bound, against the other candidates and peers."""
@@ -156,9 +151,8 @@ class Review:
 
     def runs(self) -> str:
         """One line for people: which campaigns the run numbers mean."""
-        runs = enumerate(self.campaigns, 1)
-        named = [f"run {number}: {each.gpu}, campaign {each.id}, commit {commit_of(each)}" for number, each in runs]
-        return "  |  ".join(named) or "no recorded data"
+        named = (f"{each.gpu}, campaign {each.id}, commit {commit_of(each)}" for each in self.campaigns)
+        return "  |  ".join(f"run {i}: {name}" for i, name in enumerate(named, 1)) or "no recorded data"
 
     def command(self) -> str:
         """Makes the same pack again."""

@@ -64,11 +64,6 @@ class TacticData:
         return self.tactic.why_not(self.problem, self.device)
 
     @property
-    def legal(self) -> bool:
-        """Whether there is a tactic and it can run the problem."""
-        return self.illegal is None
-
-    @property
     def footprint(self) -> Footprint:
         """What the tactic, which must be legal, occupies."""
         return self.selected.footprint(self.problem, self.device)
@@ -214,16 +209,13 @@ class TacticData:
         return next((campaign.ceilings for campaign in campaigns if campaign.ceilings), {})
 
     def _is_datasheet(self, name: str) -> bool:
-        """Whether that ceiling was not measured, but is the datasheet's."""
         return name not in self._measured_ceilings and self.device.source.get(name) == "datasheet"
 
     def _named(self, names: Mapping[str, tuple[str, str]]) -> dict[str, float]:
         """The ceilings of these names that are known, by label: `HBM read` where measured, else `HBM datasheet`."""
-        return {
-            f"{what} {'datasheet' if self._is_datasheet(name) else how}": self.ceilings[name]
-            for name, (what, how) in names.items()
-            if name in self.ceilings
-        }
+        known = {name: label for name, label in names.items() if name in self.ceilings}
+        labels = {name: (what, "datasheet" if self._is_datasheet(name) else how) for name, (what, how) in known.items()}
+        return {" ".join(label): self.ceilings[name] for name, label in labels.items()}
 
     def roofs(self) -> tuple[dict[str, float], dict[str, float]]:
         """The ceilings of the roofline: label to TB/s of memory, and label to TFLOP/s of arithmetic."""
@@ -283,16 +275,12 @@ class TacticData:
             bench = f"bench {self.kernel} --n {p.n} --k {p.k}" + " --modes exposed" * (self.mode == "exposed")
             possible = tactic_type(self.kernel).unsupported(GemmProblem(1, p.n, p.k), self.device) is None
             record = f"; on a GPU, record some with python -m skinny_gemm {bench}" if possible else ""
-            return (
-                f"no recorded data for {p.n}x{p.k} on {self.device.title} ({self.mode} launches): the ceilings are the "
-                f"catalogue's{record}{also}"
-            )
-        campaigns = [first, *(each for each in self.campaigns if each is not first)]
-        named = "  and  ".join(
-            f"campaign {each.id}  |  commit {each.commit[:8]}{' with uncommitted changes' if each.dirty else ''}"
-            for each in campaigns
-        )
-        return f"recorded  |  {first.gpu}  |  {named}{also}"
+            missing = f"no recorded data for {p.n}x{p.k} on {self.device.title} ({self.mode} launches)"
+            return f"{missing}: the ceilings are the catalogue's{record}{also}"
+        campaigns = sorted(self.campaigns, key=lambda each: each is not first)
+        dirty = {each.id: " with uncommitted changes" * each.dirty for each in campaigns}
+        named = (f"campaign {each.id}  |  commit {each.commit[:8]}{dirty[each.id]}" for each in campaigns)
+        return f"recorded  |  {first.gpu}  |  {'  and  '.join(named)}{also}"
 
 
 def smem_table(footprint: Footprint, device: Device) -> pd.DataFrame:

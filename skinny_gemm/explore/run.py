@@ -12,10 +12,10 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from .. import device as devices
-from ..analysis.errors import error_table
+from ..analysis.performance import error_table
 from ..analysis.tactic import smem_table
 from ..artifact import CompiledKernel
-from ..figures import errors, layout
+from ..figures import charts, layout
 from ..figures.export import provenance
 from ..problem import GemmProblem
 from ..runtime import compile_kernel, sass, trials
@@ -179,7 +179,7 @@ def _table(run: Trial, result: Result) -> pd.DataFrame:
 
 
 def _histogram(run: Trial, result: Result) -> Figure:
-    return errors.error_histogram(_table(run, result), run.relative_error(result), result.dtype, _name(run, result))
+    return charts.error_histogram(_table(run, result), run.relative_error(result), result.dtype, _name(run, result))
 
 
 def _name(run: Trial, result: Result) -> str:

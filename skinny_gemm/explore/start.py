@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from ..analysis.errors import error_table
-from ..figures import errors
+from ..analysis.performance import error_table
+from ..figures.charts import error_histogram
 from ..figures.export import provenance
 from ..runtime.trials import relative_error
 from ..tactics import WarpSplitKTactic
@@ -38,4 +38,4 @@ def compare_with_fp64(out: Any, x: Any, weight: Any) -> Shown:
         gpu = torch.cuda.get_device_name(out.device)
     shape = dict(m=x.shape[0], n=weight.shape[0], k=weight.shape[1])
     facts = provenance("live" if gpu else "interpreter", device=gpu, kernel=WarpSplitKTactic.kernel, **shape)
-    return errors.error_histogram(data, relative_error(values, reference)), data, facts
+    return error_histogram(data, relative_error(values, reference)), data, facts

@@ -1,4 +1,4 @@
-"""Charts of speed, in parts that tactics and reviews share: axes, series as data, and the labels of lines.
+"""Charts of errors, and of speed in parts that tactics and reviews share: axes, series as data, labels of lines.
 
 Live points are hollow, recorded ones filled; they never share a line. The model is dotted, with its error as a band.
 """
@@ -8,19 +8,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 
+from ..analysis.performance import FORMATS, LIMIT, fastest_of_each_m
 from ..problem import GemmProblem
 from . import style
-from .panel import Panel
+from .panel import Panel, rectangles
 from .style import LIGHT
 
 MODEL: dict[str, Any] = dict(linestyle=":", linewidth=2.6, zorder=2.4)
-LIVE: dict[str, Any] = dict(
-    linestyle="", marker="D", markersize=7, markerfacecolor="none", markeredgewidth=1.8, zorder=3.5
-)
+_HOLLOW = dict(markerfacecolor="none", markeredgewidth=1.8)
+LIVE: dict[str, Any] = dict(linestyle="", marker="D", markersize=7, zorder=3.5, **_HOLLOW)
 Place = tuple[float, float, float, float]  #: left, bottom, width and height of a chart, in inches
 LOWEST, HIGHEST = 0.5, 1024.0  #: FLOP per byte of the roofline
 
@@ -47,8 +48,7 @@ class Series:
             draw_model(panel, [places])
             return places
         if self.intervals:
-            bars = [[(at, low), (at, high)] for at, _, low, high in places]
-            panel.lines(bars, self.color, linewidths=1.6)
+            panel.lines([[(at, low), (at, high)] for at, _, low, high in places], self.color, linewidths=1.6)
         panel.line(places[:, 0], places[:, 1], self.color, **self.look)
         return places
 
@@ -63,9 +63,13 @@ def in_roofline(rows: Iterable) -> np.ndarray:
     return np.array([(row.intensity, row.tflops) for row in rows])
 
 
-def peer_look(i: int, width: float, **more) -> dict[str, Any]:
-    """The look of the line of peer number `i`."""
-    return dict(linewidth=width, linestyle=style.DASHES[i + 1], marker=style.MARKERS[i + 1], **more)
+def best_of_peers(groups: Mapping[str, Iterable], points: Callable, colors: Sequence[str], **look) -> list[Series]:
+    """The fastest rows of each M of each peer, as `points` of a chart; a dash and a marker tell peers apart."""
+    return [
+        Series(name, points(fastest_of_each_m(rows)), colors[i % len(colors)],
+               dict(linestyle=style.DASHES[i + 1], marker=style.MARKERS[i + 1], **look))
+        for i, (name, rows) in enumerate(groups.items())
+    ]  # fmt: skip
 
 
 def bandwidth_panel(
@@ -179,3 +183,31 @@ def end_labels(panel: Panel, ends: list[tuple[float, float, str, str]], bold: st
     for (_, _, name, color), level in zip(ends, at, strict=True):
         weight = "bold" if name == bold else "normal"
         panel.labels([(edge + step, level)], [name], color, ha="left", weight=weight, offset=(3, 0))
+
+
+def error_histogram(table: pd.DataFrame, relative_error: float, dtype: str = "bf16", name: str = "") -> Figure:
+    """An `error_table` with the band that rounding the exact product alone would fill; `name`: of several results."""
+    fig = style.figure(9, 3.4)
+    top = max(int(table["count"].max()), 1) * 1.3
+    limit = table.high.iloc[-1]
+    panel = Panel(fig, 0.75, 0.9, 7.9, 1.9, (-limit, limit), (0, top))
+    total = int(table["count"].sum())
+    what = f"{name}: error of {total:,} {FORMATS[dtype][0]}" if name else f"error of {total:,}"
+    panel.title(f"{what} outputs against FP64; relative Frobenius error {relative_error:.2e}")
+    panel.boxes([(-0.5, 0, 1, top)], LIGHT.grid)
+    bars = rectangles(table.low, 0, table.high - table.low, table["count"])
+    panel.boxes(bars, LIGHT.blue, edgecolor=LIGHT.paper, linewidth=0.3)
+    ticks = np.linspace(-limit, limit, 9)
+    names = [f"≤ {-limit:g}", *(f"{t:g}" for t in ticks[1:-1]), f"≥ {limit:g}"]
+    panel.ticks("x", ticks, names, f"out - reference, in {FORMATS[dtype][0]} spacings at the reference", grid=False)
+    step = 10 ** np.floor(np.log10(top))
+    step = step / 2 if top / step < 3 else step
+    values = np.arange(0, top, max(step, 1))
+    panel.ticks("y", values, [f"{int(v):,}" for v in values])
+    panel.frame()
+    note = "shaded: rounding alone"
+    if limit == LIMIT:  # else no bin ends where the band does
+        inside = table[(table.low >= -0.5) & (table.high <= 0.5)]["count"].sum() / max(total, 1)
+        note += f", {100 * inside:.1f} % of outputs"
+    panel.note(0.5, 0.92, note)
+    return fig

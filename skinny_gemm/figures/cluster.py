@@ -62,8 +62,8 @@ def gather_view(parts: pd.DataFrame, block: int = 0) -> Figure:
     cells = rectangles(each.row_tile, each.token_tile)
     names = [f"block {b}" for b in each.block]
     _draw_blocks(owned, cells, COLORS[each.owner], names, each.block == block, outline=3)
-    owned.column_names(_row_tiles(rt), LIGHT.muted)
-    owned.row_names(_token_tiles(tiles), LIGHT.muted, gap=6)
+    owned.column_names([f"rows {MMA_M * i} +" for i in range(rt)], LIGHT.muted)
+    owned.row_names([f"tokens {MMA_N * i} +" for i in range(tiles)], LIGHT.muted, gap=6)
     owned.title("the blocks, by owner")
 
     memory = Panel(fig, 5.0, 2.2, 6.6, height, (0, ks), (blocks, 0))
@@ -179,8 +179,8 @@ def owner_view(parts: pd.DataFrame, warps: int, cta: int = 0) -> Figure:
     left = Panel(fig, 1.25, 0.75 + height - 0.4 * tiles, 1.15 * rt, 0.4 * tiles, (0, rt), (tiles, 0))
     cells = rectangles(each.row_tile, each.token_tile)
     _draw_blocks(left, cells, fills, [f"{b}: CTA {o}" for b, o in zip(each.block, each.owner, strict=True)], lit)
-    left.row_names(_token_tiles(tiles), LIGHT.muted, gap=6)
-    left.column_names(_row_tiles(rt), LIGHT.muted)
+    left.row_names([f"tokens {MMA_N * i} +" for i in range(tiles)], LIGHT.muted, gap=6)
+    left.column_names([f"rows {MMA_M * i} +" for i in range(rt)], LIGHT.muted)
     left.title(f"block: its owner, block mod {ks}")
 
     width = min(1.15, 4.8 / slots)
@@ -194,16 +194,7 @@ def owner_view(parts: pd.DataFrame, warps: int, cta: int = 0) -> Figure:
     return fig
 
 
-def _token_tiles(count: int) -> list[str]:
-    return [f"tokens {MMA_N * i} +" for i in range(count)]
-
-
-def _row_tiles(count: int) -> list[str]:
-    return [f"rows {MMA_M * i} +" for i in range(count)]
-
-
 def _of_groups(groups: Any) -> np.ndarray:
-    """The colours of token groups."""
     return COLORS[np.asarray(groups) % len(COLORS)]
 
 
@@ -256,8 +247,6 @@ def _draw_lanes(
 
 
 def _settle_text(span: Any) -> str:
-    if span.what in ("multiply", "wait x"):
-        return str(span.group)
-    if span.what in ("settle", "wait slot"):
-        return f"b{span.block}"
-    return {"wait cluster": "cluster", "stage x": "x"}.get(span.what, "")
+    group, block = f"{span.group}", f"b{span.block}"
+    texts = {"multiply": group, "wait x": group, "settle": block, "wait slot": block}
+    return (texts | {"wait cluster": "cluster", "stage x": "x"}).get(span.what, "")

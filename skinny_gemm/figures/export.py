@@ -59,10 +59,8 @@ def render(figure: Figure, format: str, description: str = "", salt: str = "skin
     }[format]
     buffer = io.BytesIO()
     with matplotlib.rc_context(style.RC | {"svg.hashsalt": salt}):
-        figure.savefig(
-            buffer, format=format, dpi=PNG_DPI if format == "png" else "figure", metadata=metadata,
-            facecolor=figure.get_facecolor(),
-        )  # fmt: skip
+        look = dict(dpi=PNG_DPI if format == "png" else "figure", facecolor=figure.get_facecolor())
+        figure.savefig(buffer, format=format, metadata=metadata, **look)
     return buffer.getvalue()
 
 

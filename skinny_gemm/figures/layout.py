@@ -138,10 +138,9 @@ def x_bank_view(k_slice: int) -> Figure:
         panel.frame()
         served = rectangles(table.bank, table.wavefront, 4)
         odd = (table.token % 2 == 1).to_numpy()
-        for some, fill in ((~odd, LIGHT.faint), (odd, LIGHT.grey)):
-            panel.boxes(served[some], fill, edgecolor=LIGHT.paper, linewidth=0.8)
         texts = np.array([f"{t}.{p}" for t, p in zip(table.token, table.lane % 4, strict=True)])
-        for some, ink in ((~odd, LIGHT.ink), (odd, LIGHT.paper)):
+        for some, fill, ink in ((~odd, LIGHT.faint, LIGHT.ink), (odd, LIGHT.grey, LIGHT.paper)):
+            panel.boxes(served[some], fill, edgecolor=LIGHT.paper, linewidth=0.8)
             panel.labels(served[some][:, :2] + [2, 0.5], texts[some], ink, size=9)
     look = dict(edgecolor=LIGHT.muted, linewidth=0.5)
     key = Panel(fig, 1.15, 0.36, 10, 0.2)

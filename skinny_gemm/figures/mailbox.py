@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ..analysis.mailbox import row_table
+from ..analysis.mailbox import STATES, row_table
 from ..layouts import mailbox as layout
 from ..problem import FrontProblem
 from . import style
@@ -52,10 +52,7 @@ def row_map(front: FrontProblem) -> Figure:
 
 
 def mailbox_view(
-    table: pd.DataFrame,
-    titles: tuple[str, ...],
-    token: int | None = None,
-    fragment: int | None = None,
+    table: pd.DataFrame, titles: tuple[str, ...], token: int | None = None, fragment: int | None = None
 ) -> Figure:
     """A `state_table`: every fragment of both buffers, a line per token; (`token`, `fragment`) is outlined."""
     tokens, count = table.token.max() + 1, table.fragment.max() + 1
@@ -67,8 +64,7 @@ def mailbox_view(
         rows = table[table.buffer == buffer]
         panel = Panel(fig, 0.95, 0.9 + (len(titles) - 1 - buffer) * step, 10.8, height, x=(0, count), y=(tokens, 0))
         cells = rectangles(rows.fragment, rows.token)
-        full, partial = ((rows.state == state).to_numpy() for state in ("published", "partial"))
-        empty = ~(full | partial)
+        empty, partial, full = ((rows.state == state).to_numpy() for state in STATES)
         colors = np.array(style.BANK_GROUPS, dtype=object)[rows["rank"] % 8]
         panel.boxes(cells[empty], LIGHT.paper, edgecolor=LIGHT.faint, linewidth=0.8)
         panel.boxes(cells[full], colors[full], edgecolor=LIGHT.paper, linewidth=1.2)
@@ -87,13 +83,11 @@ def mailbox_view(
         panel.labels([(0, tokens)], ["latent, BF16"], LIGHT.muted, ha="left", va="top", offset=(0, -4))
         panel.labels([(latents, tokens)], ["logits, FP32"] if latents < count else [""], LIGHT.muted, ha="left",
                      va="top", offset=(3, -4))  # fmt: skip
-    panel.key(
-        [
-            ("published, by rank", dict(facecolor=style.BANK_GROUPS[0])),
-            ("logits", dict(facecolor=LIGHT.faint, hatch=LOGITS_HATCH, edgecolor=LIGHT.paper)),
-            ("empty: the sentinel -0.0", dict(facecolor=LIGHT.paper, edgecolor=LIGHT.muted, linewidth=0.8)),
-            ("partly the sentinel", dict(facecolor=LIGHT.paper, edgecolor=LIGHT.vermillion, linewidth=2)),
-        ],
-        0.0, -0.55, 2.4,
-    )  # fmt: skip
+    entries: list[tuple[str, dict]] = [
+        ("published, by rank", dict(facecolor=style.BANK_GROUPS[0])),
+        ("logits", dict(facecolor=LIGHT.faint, hatch=LOGITS_HATCH, edgecolor=LIGHT.paper)),
+        ("empty: the sentinel -0.0", dict(facecolor=LIGHT.paper, edgecolor=LIGHT.muted, linewidth=0.8)),
+        ("partly the sentinel", dict(facecolor=LIGHT.paper, edgecolor=LIGHT.vermillion, linewidth=2)),
+    ]
+    panel.key(entries, 0.0, -0.55, 2.4)
     return fig

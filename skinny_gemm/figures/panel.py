@@ -1,8 +1,7 @@
 """A panel of a figure: a rectangle with data coordinates, and the marks the figures are made of.
 
-A matplotlib `Axes` takes 20 ms to create and draw before it holds anything, a `Text` or a tick 1 to 2 ms more; a
-slider step has 150 ms for everything. A panel costs nothing but its marks, and `Labels` writes a text in a tenth of a
-millisecond, still as text in SVG and PDF. All marks are ordinary artists of the figure.
+An `Axes` of matplotlib takes 20 ms before it holds anything, a `Text` or a tick 1 to 2 ms more; a slider step has 150.
+A panel costs nothing but its marks, ordinary artists, and `Labels` 0.1 ms a text.
 """
 
 from collections.abc import Iterable, Sequence
@@ -188,8 +187,8 @@ class Panel:
     def frame(self, sides: str = "lb") -> None:
         """The left, bottom, right or top edges ("lbrt")."""
         edges = {"l": ((0, 0), (0, 1)), "b": ((0, 0), (1, 0)), "r": ((1, 0), (1, 1)), "t": ((0, 1), (1, 1))}
-        look = dict(colors=LIGHT.ink, linewidths=0.9, transform=self.unit, zorder=2.5)
-        self.add(LineCollection([edges[side] for side in sides], **look))
+        chosen = [edges[side] for side in sides]
+        self.add(LineCollection(chosen, colors=LIGHT.ink, linewidths=0.9, transform=self.unit, zorder=2.5))
 
     def key(self, entries: Sequence[tuple[str, dict]], x: float, y: float, step: float) -> None:
         """A legend in one row: `entries` (label, look of its box) from (x, y) inches of the panel, one every `step`."""

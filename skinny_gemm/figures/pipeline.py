@@ -71,12 +71,11 @@ def timeline(
         y = shown.stage.to_numpy() + k * len(stages)
         boxes = rectangles(begin, y + 0.1, finish - begin, 0.8)
         odd = (shown.phase % 2).to_numpy() == 1
-        bottom.boxes(boxes[~odd], LIGHT.faint)
-        bottom.boxes(boxes[odd], LIGHT.grey)
         fits = (finish - begin) / (high - low) * bottom.width > 0.12
         middle = np.column_stack([(begin + finish) / 2, y + 0.5])
-        for some, color in ((fits & ~odd, LIGHT.ink), (fits & odd, LIGHT.paper)):
-            bottom.labels(middle[some], shown.phase[some], color, size=7)
+        for some, fill, ink in ((~odd, LIGHT.faint, LIGHT.ink), (odd, LIGHT.grey, LIGHT.paper)):
+            bottom.boxes(boxes[some], fill)
+            bottom.labels(middle[some & fits], shown.phase[some & fits], ink, size=7)
         at = [(low, k * len(stages) + s + 0.5) for s in stages]
         bottom.labels(at, [f"{kind} {s}" for s in stages], size=7.5, ha="right", offset=(-8, 0))
     bottom.time_ticks()

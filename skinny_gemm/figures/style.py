@@ -1,8 +1,7 @@
 """One look for every figure: colours, text sizes, and the footer that says where the numbers come from.
 
-The data colours are Okabe and Ito's, safe for the common kinds of colour blindness. Since some of them have the same
-grey in print, a figure never tells two things apart by colour alone: lines also differ in dash and marker, areas in
-hatch, cells in the number written on them.
+The data colours are Okabe and Ito's, safe for the common kinds of colour blindness. Some have the same grey in print:
+lines also differ in dash and marker, areas in hatch, cells in the number written on them.
 """
 
 from dataclasses import dataclass

@@ -13,7 +13,7 @@ from ..analysis.performance import fastest_of_each_m, grouped, rows_of
 from ..analysis.review import AGAINST, LETTERS, Candidate, Review, campaign_facts
 from ..analysis.tactic import smem_table
 from ..figures import charts, style
-from ..figures.charts import Series, against_m, in_roofline
+from ..figures.charts import Series, against_m, best_of_peers, in_roofline
 from ..figures.layout import draw_smem
 from ..figures.panel import Panel, tick_step
 from ..figures.style import LIGHT
@@ -137,8 +137,11 @@ def comparison(review: Review) -> list[Page]:
             cells += [f"{row.low_us:.3f} to {row.high_us:.3f}", over, str(runs[row.campaign])]
         for text, x in zip(cells, columns.values(), strict=False):
             page.write(x, y, text, ha="right")
-        if row.kernel:
-            _interval(chart, i + 0.5, row, color, marker)
+        if row.kernel and row.low_us > chart.x[1]:  # beyond the edge
+            chart.labels([(chart.x[1], i + 0.5)], ["→"], color, ha="right", size=style.TITLE)
+        elif row.kernel:
+            chart.lines([[(row.low_us, i + 0.5), (row.high_us, i + 0.5)]], color, linewidths=2.2)
+            chart.line([row.median_us], [i + 0.5], color, marker=marker, markersize=7, linestyle="")
     page.rule(bottom)
     page.write(11.1, top, "us per launch", LIGHT.muted, ha="right")
     _axis(chart, review.bound, 36 * step)
@@ -173,15 +176,14 @@ def comparison(review: Review) -> list[Page]:
 
 def bandwidth(review: Review) -> list[Page]:
     """Bandwidth against M: candidates bold, all other tactics of their kernels faint, peers at best, the limits."""
-    over = "bytes over exposed time" if review.mode == "exposed" else "bandwidth"
-    page = Page("bandwidth", f"{over.capitalize()} against M", review.lead.table)
+    over = "Bytes over exposed time" if review.mode == "exposed" else "Bandwidth"
+    page = Page("bandwidth", f"{over} against M", review.lead.table)
     rows = rows_of(review.lead.table)
     tactics = grouped((row for row in rows if row.kernel in KERNELS), "kernel", "tactic")
     peers = {name: fastest_of_each_m(row for row in rows if row.kernel == name) for name in review.peers}
     drawn = [(row.m, row.tbs) for group in [*tactics.values(), *peers.values()] for row in group]
-    place = 1.0, 1.15, 7.3, 5.75
     limits = review.lead.limits()
-    panel = charts.bandwidth_panel(page.figure, place, drawn, limits, review.problem.m)
+    panel = charts.bandwidth_panel(page.figure, (1.0, 1.15, 7.3, 5.75), drawn, limits, review.problem.m)
 
     ends = []
     for i, (name, tbs) in enumerate(limits.items()):
@@ -192,10 +194,7 @@ def bandwidth(review: Review) -> list[Page]:
     if context:
         x, y = np.concatenate(context).T
         panel.line(x, y, LIGHT.faint, linestyle="", marker=".", markersize=3)
-    series = [
-        Series(name, against_m(group), LIGHT.muted, charts.peer_look(i, 1.4, **_HOLLOW))
-        for i, (name, group) in enumerate(peers.items())
-    ]
+    series = best_of_peers(peers, against_m, [LIGHT.muted], linewidth=1.4, **_HOLLOW)
     absent: list[str] = []
     for candidate in reversed(review.candidates):  # the first on top
         group = tactics.get((candidate.kernel, str(candidate.tactic)))
@@ -212,21 +211,18 @@ def bandwidth(review: Review) -> list[Page]:
 
 def roofline(review: Review) -> list[Page]:
     """The roofline with measured ceilings: the candidates and peers at each M, the M in question ringed."""
-    over = " over exposed time" if review.mode == "exposed" else ""
-    page = Page("roofline", f"Roofline{over}", review.lead.table)
+    title = "Roofline over exposed time" if review.mode == "exposed" else "Roofline"
+    page = Page("roofline", title, review.lead.table)
     tactics, kernels = (grouped(rows_of(review.lead.table), *names) for names in (("kernel", "tactic"), ("kernel",)))
-    series = [
-        Series(name, in_roofline(fastest_of_each_m(kernels[name])), LIGHT.muted, charts.peer_look(i, 1.2, **_HOLLOW))
-        for i, name in enumerate(review.peers)
-    ]
+    peers = {name: kernels[name] for name in review.peers}
+    series = best_of_peers(peers, in_roofline, [LIGHT.muted], linewidth=1.2, **_HOLLOW)
     for candidate in reversed(review.candidates):  # the first on top
         group, color = tactics.get((candidate.kernel, str(candidate.tactic)), []), color_of(candidate)
         if group:
             bold = dict(linewidth=2.2, markersize=7, **look(candidate))
             series.append(Series(candidate.name, in_roofline(group), color, bold))
             series += charts.ring(group, review.problem.m, color, 14, 1.6)
-    place = 1.0, 1.15, _ROOM - 0.5, 5.75
-    charts.draw_roofline(page.figure, place, series, *review.lead.roofs(), review.problem)
+    charts.draw_roofline(page.figure, (1.0, 1.15, _ROOM - 0.5, 5.75), series, *review.lead.roofs(), review.problem)
     return [page]
 
 
@@ -323,16 +319,6 @@ def _span(review: Review) -> tuple[float, float]:
     high = max((row.high_us for row in shown), default=1.0)
     room = 0.08 * (high - low) or 0.02 * high
     return low - room, high + room
-
-
-def _interval(chart: Panel, y: float, row: Any, color: str, marker: str) -> None:
-    """A median with its interval, or an arrow where it is beyond the edge."""
-    if row.low_us > chart.x[1]:
-        chart.labels([(chart.x[1], y)], ["→"], color, ha="right", size=style.TITLE)
-        return
-    ends = [[(row.low_us, y), (row.high_us, y)]]
-    chart.lines(ends, color, linewidths=2.2)
-    chart.line([row.median_us], [y], color, marker=marker, markersize=7, linestyle="")
 
 
 def _axis(chart: Panel, bound: float | None, raised: float) -> None:
