@@ -30,8 +30,7 @@ LOWEST, HIGHEST = 0.5, 1024.0  #: FLOP per byte of the roofline
 class Series:
     """One line, or marks, of a chart: rows of x and y in the chart's units, and its look as `Line2D` takes it.
 
-    Two further columns, low and high, are drawn as `intervals`, or as the band of a `model`. Without a name it is in no
-    key and has no label.
+    Two further columns, low and high, are drawn as `intervals`, or as the band of a `model`; "" as name is not told.
     """
 
     name: str
@@ -63,7 +62,7 @@ def in_roofline(rows: Iterable) -> np.ndarray:
     return np.array([(row.intensity, row.tflops) for row in rows])
 
 
-def best_of_peers(groups: Mapping[str, Iterable], points: Callable, colors: Sequence[str], **look) -> list[Series]:
+def best_of_peers(groups: Mapping[str, Iterable], points: Callable, colors: Sequence[str], **look: Any) -> list[Series]:
     """The fastest rows of each M of each peer, as `points` of a chart; a dash and a marker tell peers apart."""
     return [
         Series(name, points(fastest_of_each_m(rows)), colors[i % len(colors)],

@@ -20,6 +20,8 @@ from .style import LIGHT
 GATHER_HATCHES = {"multiply": "", "store": "///", "gather": "..", "settle": "xx"}
 SETTLE_HATCHES = {"stage x": "xx", "multiply": "", "push": "///", "settle": ".."}
 WORDS = {"settle": "settle, publish", "store": "store parts"}  #: in a key, where a span's own name does not do
+SETTLE_TEXTS = {"multiply": "{group}", "wait x": "{group}", "settle": "b{block}", "wait slot": "b{block}",
+                "wait cluster": "cluster", "stage x": "x"}  # fmt: skip
 COLORS = np.array(style.BANK_GROUPS, dtype=object)  #: of CTAs, or of groups; more groups than that repeat them
 
 
@@ -60,8 +62,7 @@ def gather_view(parts: pd.DataFrame, block: int = 0) -> Figure:
     tall = min(height, 0.62 * tiles)
     owned = Panel(fig, 1.15, 2.2 + height - tall, min(2.6, 1.0 * rt), tall, (0, rt), (tiles, 0))
     cells = rectangles(each.row_tile, each.token_tile)
-    names = [f"block {b}" for b in each.block]
-    _draw_blocks(owned, cells, COLORS[each.owner], names, each.block == block, outline=3)
+    _draw_blocks(owned, cells, COLORS[each.owner], [f"block {b}" for b in each.block], each.block == block, outline=3)
     owned.column_names([f"rows {MMA_M * i} +" for i in range(rt)], LIGHT.muted)
     owned.row_names([f"tokens {MMA_N * i} +" for i in range(tiles)], LIGHT.muted, gap=6)
     owned.title("the blocks, by owner")
@@ -140,11 +141,10 @@ def settle_timeline(
     top.row_names([f"CTA {cta}, warp {warp}" for warp in warps])
     looks = _looks(SETTLE_HATCHES)
     looks["stage x"] |= dict(facecolor=LIGHT.faint, edgecolor=LIGHT.paper)
-    texts = [_settle_text(span) for span in of_cta.itertuples()]
+    texts = [SETTLE_TEXTS.get(s.what, "").format(group=s.group, block=s.block) for s in of_cta.itertuples()]
     _draw_lanes(top, of_cta, [(cta, w) for w in warps], _of_groups(of_cta.group), looks, texts)
-    groups = sorted(set(spans.group[spans.what == "multiply"]))
     top.key(_lane_key(SETTLE_HATCHES), 0, lanes + 0.12, 1.3)
-    top.key(_group_key(groups, ""), 7.35, lanes + 0.12, 0.58)
+    top.key(_group_key(sorted(set(spans.group[spans.what == "multiply"])), ""), 7.35, lanes + 0.12, 0.58)
     top.labels([(low + 7.25 / 9.7 * (high - low), 0)], ["group"], ha="right", offset=(0, 13))
 
     bottom = Panel(fig, 2.0, 0.8, 9.7, below, (low, high), (len(tracks), 0))
@@ -244,9 +244,3 @@ def _draw_lanes(
     middle = np.column_stack([(start + end) / 2, rows + 0.5])
     for some, color in ((wide & ~np.isin(what, WAITS), style.ON_FILL), (wide & np.isin(what, WAITS), LIGHT.ink)):
         panel.labels(middle[some], np.array(texts)[some], color, size=8)
-
-
-def _settle_text(span: Any) -> str:
-    group, block = f"{span.group}", f"b{span.block}"
-    texts = {"multiply": group, "wait x": group, "settle": block, "wait slot": block}
-    return (texts | {"wait cluster": "cluster", "stage x": "x"}).get(span.what, "")

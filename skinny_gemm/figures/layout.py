@@ -142,10 +142,10 @@ def x_bank_view(k_slice: int) -> Figure:
         for some, fill, ink in ((~odd, LIGHT.faint, LIGHT.ink), (odd, LIGHT.grey, LIGHT.paper)):
             panel.boxes(served[some], fill, edgecolor=LIGHT.paper, linewidth=0.8)
             panel.labels(served[some][:, :2] + [2, 0.5], texts[some], ink, size=9)
-    look = dict(edgecolor=LIGHT.muted, linewidth=0.5)
     key = Panel(fig, 1.15, 0.36, 10, 0.2)
     fills = {"even token": LIGHT.faint, "odd token": LIGHT.grey}
-    key.key([(name, look | dict(facecolor=fill)) for name, fill in fills.items()], 0, 0, 1.4)
+    entries = [(name, dict(facecolor=fill, edgecolor=LIGHT.muted, linewidth=0.5)) for name, fill in fills.items()]
+    key.key(entries, 0, 0, 1.4)
     key.note(0.3, 0.3, "in a cell: token.16-byte chunk", LIGHT.muted, ha="left")
     return fig
 
@@ -200,9 +200,7 @@ def _tile(panel: Panel, offset: Callable, k_tile: int, alpha: float = 1.0) -> tu
 
 def _group_key(panel: Panel) -> None:
     """Which colour is which four banks, below the panel."""
-    entries = [
-        (f"{4 * g}-{4 * g + 3}", dict(facecolor=color, edgecolor=LIGHT.muted, linewidth=0.5))
-        for g, color in enumerate(style.BANK_GROUPS)
-    ]
+    edge = dict(edgecolor=LIGHT.muted, linewidth=0.5)
+    entries = [(f"{4 * g}-{4 * g + 3}", edge | dict(facecolor=fill)) for g, fill in enumerate(style.BANK_GROUPS)]
     panel.note(0, 0, "banks", ha="left", offset=(0, -40))
     panel.key(entries, 0.5, -0.62, 0.72)

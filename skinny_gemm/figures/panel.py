@@ -47,7 +47,7 @@ class Labels(Artist):
 
     def __init__(
         self, points: Any, texts: Iterable[object], transform: Transform, color: str, *, ha: str = "center",
-        va: str = "center", offset: tuple[float, float] = (0, 0), size: float = style.SMALL, **font,
+        va: str = "center", offset: tuple[float, float] = (0, 0), size: float = style.SMALL, **font: Any,
     ):  # fmt: skip
         super().__init__()
         self.points = np.asarray(points, dtype=float).reshape(-1, 2)
@@ -102,15 +102,15 @@ class Panel:
             artist.set_clip_box(self.box)
         return self.figure.add_artist(artist)
 
-    def line(self, x: ArrayLike, y: ArrayLike, color: str, clip: bool = True, **look) -> Artist:
+    def line(self, x: ArrayLike, y: ArrayLike, color: str, clip: bool = True, **look: Any) -> Artist:
         """A line or markers; `look` as matplotlib's `Line2D` takes it."""
         return self.add(Line2D(np.asarray(x), np.asarray(y), color=color, transform=self.data, **look), clip)
 
-    def lines(self, many: Iterable, colors: Any, clip: bool = True, **look) -> Artist:
+    def lines(self, many: Iterable, colors: Any, clip: bool = True, **look: Any) -> Artist:
         """Many lines, each a sequence of (x, y); `look` as `LineCollection` takes it."""
         return self.add(LineCollection(list(many), colors=colors, transform=self.data, **look), clip)
 
-    def boxes(self, rectangles: Any, fill: Any, **look) -> None:
+    def boxes(self, rectangles: Any, fill: Any, **look: Any) -> None:
         """Rectangles (n, 4), a fast path per colour of `fill` (one, n, or "none"); `look` as `PathPatch` takes it."""
         rectangles = np.asarray(rectangles, dtype=float).reshape(-1, 4)
         fills = np.array([fill] * len(rectangles) if isinstance(fill, str) else fill, dtype=object)
@@ -121,11 +121,11 @@ class Panel:
             path = Path(corners.transpose(2, 0, 1).reshape(-1, 2), codes)
             self.add(PathPatch(path, **({"linewidth": 0} | look | {"facecolor": color, "transform": self.data})))
 
-    def labels(self, points: Any, texts: Iterable[object], color: str | None = None, **look) -> None:
+    def labels(self, points: Any, texts: Iterable[object], color: str | None = None, **look: Any) -> None:
         """Texts at data coordinates; `look` as `Labels` takes it."""
         self.add(Labels(points, texts, self.data, color or LIGHT.ink, **look))
 
-    def note(self, x: float, y: float, text: str, color: str | None = None, **look) -> None:
+    def note(self, x: float, y: float, text: str, color: str | None = None, **look: Any) -> None:
         """A text at (x, y) between (0, 0), the panel's lower left corner, and (1, 1)."""
         self.add(Labels([(x, y)], [text], self.unit, color or LIGHT.ink, **look))
 
@@ -164,7 +164,7 @@ class Panel:
         marks = range(-(-low // step) * step, high + 1, step)
         self.ticks("x", marks, marks, "logical time (order of traced events, not cycles)", grid=False)
 
-    def cursor(self, time: int | None, **look) -> None:
+    def cursor(self, time: int | None, **look: Any) -> None:
         """A line across the panel at logical `time`, if it is shown; `look` as `LineCollection` takes it."""
         if time is not None and self.x[0] <= time <= self.x[1]:
             ends = [(time + 0.5, self.y[0]), (time + 0.5, self.y[1])]
@@ -175,9 +175,9 @@ class Panel:
         ends = [(x, self.y[0]), (x, self.y[1])]
         self.lines([ends], LIGHT.faint, linewidths=1.2, linestyles=[(0, (2, 2))])
 
-    def row_names(self, names: Sequence[object], color: str | None = None, gap: float = 8, at: float = 0.5, **look):
-        """Texts `gap` points left of rows 0, 1, ..., each at the part `at` of its row."""
-        places = [(self.x[0], i + at) for i in range(len(names))]
+    def row_names(self, names: Sequence[object], color: str | None = None, gap: float = 8, **look: Any) -> None:
+        """Texts `gap` points left of rows 0, 1, ..."""
+        places = [(self.x[0], i + 0.5) for i in range(len(names))]
         self.labels(places, names, color, ha="right", offset=(-gap, 0), **look)
 
     def column_names(self, names: Sequence[object], color: str | None = None) -> None:

@@ -33,7 +33,8 @@ def timeline(
     top = Panel(fig, 1.75, 1.1 + tracks, 9.95, lanes, x=(low, high), y=(len(warps), 0))
     top.title("what each warp does; the number is the stage", raised=25)
     colors = dict(zip(dict.fromkeys(names.values()), (LIGHT.green, LIGHT.blue, LIGHT.vermillion), strict=False))
-    top.row_names([f"warp {warp}, {names[warp]}" for warp in warps], at=0.45)
+    places = [(low, i + 0.45) for i in range(len(warps))]
+    top.labels(places, [f"warp {warp}, {names[warp]}" for warp in warps], ha="right", offset=(-8, 0))
     seen = spans[(spans.end > low) & (spans.start < high)]
     start, end = seen.start.clip(lower=low).to_numpy(), seen.end.clip(upper=high).to_numpy()
     rows = np.searchsorted(warps, seen.warp)

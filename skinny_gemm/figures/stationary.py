@@ -66,10 +66,8 @@ def permutation_view(table: pd.DataFrame, lane: int = 0, column: int = 0) -> Fig
     for panel in panels[1:]:
         panel.ticks("x", positions + 1, positions, "k as the mma counts it", grid=False)
     entries = [("weights", dict(facecolor=LIGHT.blue, alpha=0.6)), ("x", dict(facecolor=LIGHT.vermillion, alpha=0.6))]
-    entries += [
-        (f"lane mod 4 = {p}", dict(facecolor=LIGHT.grey, alpha=shade, edgecolor=LIGHT.muted, linewidth=0.5))
-        for p, shade in enumerate(SHADES)
-    ]
+    grey = dict(facecolor=LIGHT.grey, edgecolor=LIGHT.muted, linewidth=0.5)
+    entries += [(f"lane mod 4 = {p}", grey | dict(alpha=shade)) for p, shade in enumerate(SHADES)]
     Panel(fig, 1.05, 0.3, 10, 0.2).key(entries, 0, 0, 1.5)
     return fig
 
@@ -88,8 +86,7 @@ def _strip(panel: Panel, table: pd.DataFrame, lane: int, column: int) -> None:
     panel.lines(ways[lit], LIGHT.ink, linewidths=1.8, clip=False)
     panel.boxes(cells[lit], "none", edgecolor=LIGHT.ink, linewidth=1.8, zorder=3)
     panel.labels([(i + 0.5, 0.5) for i in range(32)], range(32), size=8)
-    both = np.array([0, 1])  # the two elements of a word
-    places, elements = (np.add.outer(first, both).reshape(-1) for first in (below, above))
+    places, elements = (np.add.outer(first, [0, 1]).reshape(-1) for first in (below, above))  # two of each word
     panel.labels([(place + 0.5, 2.9) for place in places], elements, size=8)
     panel.lines([[(fragments.MMA_K, 2.2), (fragments.MMA_K, 3.6)]], LIGHT.ink, linewidths=2.2, clip=False)
     panel.labels([(0, 0.5), (0, 2.9)], ["memory", "mma 0 | 1"], ha="right", offset=(-8, 0))

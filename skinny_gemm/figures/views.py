@@ -66,8 +66,7 @@ class TacticView(TacticData):
             ends += charts.draw_against_m(panel, [Series(name, against_m(modelled), LIGHT.sky, model=True)])
         if ours:
             _draw_context(panel, list(tactics.values()))
-        peers = grouped(rivals, "kernel")
-        series = best_of_peers(peers, against_m, LIGHT.series[1:], linewidth=1.6, markersize=5)
+        series = best_of_peers(grouped(rivals, "kernel"), against_m, LIGHT.series[1:], linewidth=1.6, markersize=5)
         if ours:
             dashed = dict(linestyle=(0, (4, 1.5)), linewidth=1.6, zorder=2.2)
             series.append(Series("best tactic", against_m(fastest_of_each_m(ours)), LIGHT.ink, dashed))

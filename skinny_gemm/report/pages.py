@@ -38,7 +38,7 @@ class Page:
         self.whole = Panel(self.figure, 0, 0, WIDTH, HEIGHT, (0, WIDTH), (0, HEIGHT))
         self.write(MARGIN, HEIGHT - 0.55, title, size=HEADING, va="baseline", weight="bold")
 
-    def write(self, x: float, y: float, text: str, color: str | None = None, ha: str = "left", **look) -> None:
+    def write(self, x: float, y: float, text: str, color: str | None = None, ha: str = "left", **look: Any) -> None:
         """A text at (x, y); `look` as `Labels` takes it."""
         self.whole.labels([(x, y)], [text], color, ha=ha, **look)
 
@@ -46,7 +46,7 @@ class Page:
         """A line across the page."""
         self.whole.lines([[(MARGIN, y), (WIDTH - MARGIN, y)]], LIGHT.muted, linewidths=0.8)
 
-    def paragraph(self, y: float, text: str, size: float = style.TEXT, **look) -> float:
+    def paragraph(self, y: float, text: str, size: float = style.TEXT, **look: Any) -> float:
         """Writes `text` in as many lines as it needs, the first at `y`; returns the place of the next line."""
         characters = int(_ROOM * 72 / (0.55 * size))  # one is 0.55 em wide on average
         step = 1.45 * size / 72
@@ -256,17 +256,16 @@ def provenance(review: Review) -> list[Page]:
     y = page.paragraph(y, drawn, size=style.SMALL, color=LIGHT.muted) - 0.4
     if not review.campaigns:
         page.paragraph(y, "No campaign: nothing was recorded of this weight in this mode on this device.")
-    told: list[list[dict]] = [[]]
     made = [page]
+    told: list[dict] = []  # on the last of them
     for number, campaign in enumerate(review.campaigns, 1):
         height = HEIGHT - _campaign(Page("", ""), HEIGHT, number, campaign)
-        if told[-1] and y - height < FOOT:
+        if told and y - height < FOOT:
             made.append(Page("provenance", "Provenance, continued"))
-            told.append([])
-            y = HEIGHT - 1.15
+            y, told = HEIGHT - 1.15, []
         y = _campaign(made[-1], y, number, campaign) - 0.3
-        told[-1].append(campaign_facts(campaign))
-        made[-1].data = pd.DataFrame(told[-1])
+        told.append(campaign_facts(campaign))
+        made[-1].data = pd.DataFrame(told)
     return made
 
 
