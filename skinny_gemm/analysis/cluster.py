@@ -1,10 +1,7 @@
-"""What the CTAs of one cluster of the weight-stationary GEMM do with each other, read off a trace.
-
-Who did what when, which bytes went from where to where, and which parts had landed when. Time is the trace's logical
-time.
+"""What the CTAs of one cluster of the weight-stationary GEMM do with each other, read off a trace, in its logical time:
+who did what when, which bytes went from where to where, and which parts had landed when.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,7 +13,7 @@ from ..layouts.fragments import MMA_N
 from ..layouts.swizzle import ELEMENT_BYTES
 from ..problem import GemmProblem
 from ..tactics import WsGemmTactic
-from .pipeline import doing_at
+from .pipeline import doing_at, region_at
 
 #: Opcodes to trace: all after the weights' loads that moves data or waits.
 OPCODES = (
@@ -24,6 +21,17 @@ OPCODES = (
     "mbarrier", "barrier.cluster", "bar.sync",
 )  # fmt: skip
 WAITS = ("wait grid", "wait CTA", "wait cluster", "wait x", "wait slot")
+SETTLE_SENTENCES = {  #: a span of the settle pipeline in words
+    "wait grid": "waits for the previous grid (griddepcontrol.wait)",
+    "wait CTA": "waits until the barriers of its CTA are initialised (bar.sync)",
+    "wait cluster": "waits until the barriers of every owner are armed (barrier.cluster.wait)",
+    "wait x": "waits until x of group {group} has landed",
+    "wait slot": "waits until all parts of block {block} of group {group} are in slot {number}",
+    "stage x": "arms the group barriers and sends for x, one bulk copy per token",
+    "multiply": "multiplies group {group}",
+    "push": "pushes its parts of group {group} to their owners",
+    "settle": "adds, turns round and publishes block {block} of group {group}",
+}
 
 
 def cluster_spans(table: pd.DataFrame, tactic: WsGemmTactic, problem: GemmProblem) -> pd.DataFrame:
@@ -66,13 +74,13 @@ class _Reader:
     def tell(self, row: Any) -> tuple[str, int, int, int] | None:
         """(what, group, block, number), as `cluster_spans` has them, or None for what only prepares."""
         op = row.opcode
-        for prefix, what in self.ALONE.items():
-            if op.startswith(prefix):
-                return what, -1, -1, -1
+        alone = next((what for prefix, what in self.ALONE.items() if op.startswith(prefix)), None)
+        if alone:
+            return alone, -1, -1, -1
         if op.startswith("barrier.cluster.wait"):
             return "wait cluster", -1, -1, row.phase
         if op.startswith("mbarrier.try_wait"):
-            name, start = self.region(row.barrier)
+            name, start = region_at(self.regions, row.barrier)
             number = (row.barrier - start) // 8
             if name == "group barriers":
                 self.group = number
@@ -86,21 +94,17 @@ class _Reader:
         if op.startswith("st.relaxed"):
             return "settle", *self.at_block(), -1
         if op.startswith(("ld.shared", "st.shared")):
-            name, start = self.region(row.addresses[0])
+            name, start = region_at(self.regions, row.addresses[0])
             if name == "parts" and op.startswith("ld"):
                 self.block = int(row.addresses[0] - start) // (self.tactic.kq * layout.FRAGMENT_BYTES)
                 return "gather", *self.at_block(), -1
             what = self.REGIONS[name]
-            return (what, *self.at_block(), -1) if what == "settle" else (what, self.group, -1, -1)
+            return what, *(self.at_block() if what == "settle" else (self.group, -1)), -1
         return None
 
     def at_block(self) -> tuple[int, int]:
         """(group, block) of the block at hand."""
         return layout.block_tile(self.block, self.tactic.rt)[0] // self.tiles, self.block
-
-    def region(self, offset: int) -> tuple[str, int]:
-        """(name, start) of the region of shared memory that holds byte `offset`."""
-        return next((name, start) for name, start, size in self.regions if start <= offset < start + size)
 
 
 def traffic(table: pd.DataFrame, ks: int) -> pd.DataFrame:
@@ -116,7 +120,7 @@ def traffic(table: pd.DataFrame, ks: int) -> pd.DataFrame:
             pair = (peer, row.cta) if row.opcode.startswith("ld") else (row.cta, peer)
             matrix[pair] += row.bytes * lanes
     source, target = np.divmod(np.arange(ks * ks), ks)
-    return pd.DataFrame({"source": source, "target": target, "bytes": matrix.reshape(-1)})
+    return pd.DataFrame(dict(source=source, target=target, bytes=matrix.reshape(-1)))
 
 
 def owners(m: int, rt: int, kq: int, ks: int, tg: int = 0) -> pd.DataFrame:
@@ -129,20 +133,11 @@ def owners(m: int, rt: int, kq: int, ks: int, tg: int = 0) -> pd.DataFrame:
     block, cta, part = (a.reshape(-1) for a in np.mgrid[0 : tiles * rt, 0:ks, 0:kq])
     token_tile, row_tile = layout.block_tile(block, rt)
     owner, slot = layout.owner(block, ks)
-    return pd.DataFrame(
-        {
-            "block": block,
-            "token_tile": token_tile,
-            "row_tile": row_tile,
-            "group": token_tile // layout.tiles_per_group(m, tg),
-            "owner": owner,
-            "slot": slot,
-            "cta": cta,
-            "part": part,
-            "order": cta * kq + part,
-            "bytes": layout.FRAGMENT_BYTES,
-        }
+    table = dict(
+        block=block, token_tile=token_tile, row_tile=row_tile, group=token_tile // layout.tiles_per_group(m, tg)
     )
+    table |= dict(owner=owner, slot=slot, cta=cta, part=part, order=cta * kq + part)
+    return pd.DataFrame(table).assign(bytes=layout.FRAGMENT_BYTES)
 
 
 def planned_traffic(parts: pd.DataFrame, ks: int, leader: bool = False) -> pd.DataFrame:
@@ -153,12 +148,10 @@ def planned_traffic(parts: pd.DataFrame, ks: int, leader: bool = False) -> pd.Da
     return sums.reindex(every, fill_value=0).rename_axis(["source", "target"]).rename("bytes").reset_index()
 
 
-def cluster_state(spans: pd.DataFrame, time: int, sentence: Callable) -> pd.DataFrame:
-    """What every warp does at logical `time`, in the words of `sentence(span)`: CTA, warp, doing, line (of the PTX)."""
-    rows = [
-        (cta, warp, *doing_at(of_warp, time, sentence, first="loads weights"))
-        for (cta, warp), of_warp in spans.groupby(["cta", "warp"])
-    ]
+def settle_state(spans: pd.DataFrame, time: int) -> pd.DataFrame:
+    """What every warp of a settle pipeline does at logical `time`, in words: CTA, warp, doing, line (of the PTX)."""
+    warps = spans.groupby(["cta", "warp"])
+    rows = [(*name, *doing_at(of_warp, time, SETTLE_SENTENCES, first="loads weights")) for name, of_warp in warps]
     return pd.DataFrame(rows, columns=["CTA", "warp", "doing", "line"])
 
 
@@ -208,18 +201,3 @@ def arrivals(table: pd.DataFrame, tactic: WsGemmTactic, problem: GemmProblem) ->
     frame = pd.DataFrame(rows, columns=names).sort_values("time", kind="stable", ignore_index=True)
     frame = frame[frame.bytes > 0].reset_index(drop=True)  # x of other groups may land with the same copies
     return frame.assign(landed=frame.groupby(["cta", "kind", "number"]).bytes.cumsum())
-
-
-def settle_sentence(span: Any) -> str:
-    """A span of `cluster_spans` of the settle pipeline, in words."""
-    return {
-        "wait grid": "waits for the previous grid (griddepcontrol.wait)",
-        "wait CTA": "waits until the barriers of its CTA are initialised (bar.sync)",
-        "wait cluster": "waits until the barriers of every owner are armed (barrier.cluster.wait)",
-        "wait x": f"waits until x of group {span.group} has landed",
-        "wait slot": f"waits until all parts of block {span.block} of group {span.group} are in slot {span.number}",
-        "stage x": "arms the group barriers and sends for x, one bulk copy per token",
-        "multiply": f"multiplies group {span.group}",
-        "push": f"pushes its parts of group {span.group} to their owners",
-        "settle": f"adds, turns round and publishes block {span.block} of group {span.group}",
-    }[span.what]

@@ -14,13 +14,9 @@ STATES = ("empty", "partial", "published")
 
 def row_table(front: FrontProblem) -> pd.DataFrame:
     """What a row holds, a line per part (latent, logits) and rank: part, rank, column (first, BF16), values, bytes."""
-    rows = []
-    for rank in range(front.ranks):
-        first = layout.latent_column(rank, front.shard, 0)
-        rows.append(("latent", rank, first, front.shard, 2 * front.shard))
-    for rank in range(front.ranks if front.valid else 0):
-        first = layout.logit_column(rank, front.valid, 0, front.latent)
-        rows.append(("logits", rank, first, front.valid, 4 * front.valid))
+    s, v, ranks = front.shard, front.valid, range(front.ranks)
+    rows = [("latent", rank, layout.latent_column(rank, s, 0), s, 2 * s) for rank in ranks]
+    rows += [("logits", rank, layout.logit_column(rank, v, 0, front.latent), v, 4 * v) for rank in ranks if v]
     return pd.DataFrame(rows, columns=["part", "rank", "column", "values", "bytes"])
 
 
@@ -36,31 +32,20 @@ def state_table(bits: np.ndarray, front: FrontProblem) -> pd.DataFrame:
     latent = column < front.latent
     sentinel = np.where(latent, layout.LATENT_SENTINEL, layout.LOGIT_SENTINEL).astype(np.uint32)
     missing = (words == sentinel[:, None]).sum(-1)
-    rank = [layout.publisher(int(c), front.latent, front.shard, front.valid) for c in column]
+    publisher = [layout.publisher(int(c), front.latent, front.shard, front.valid) for c in column]
     buffer, token, fragment = np.indices(missing.shape).reshape(3, -1)
-    return pd.DataFrame(
-        {
-            "buffer": buffer,
-            "token": token,
-            "fragment": fragment,
-            "column": column[fragment],
-            "part": np.where(latent, "latent", "logits")[fragment],
-            "rank": np.array(rank)[fragment],
-            "state": np.array(STATES)[np.select([missing == 0, missing == 4], [2, 0], 1)].reshape(-1),
-            "words": list(words.reshape(-1, 4)),
-        }
-    )
+    place = dict(buffer=buffer, token=token, fragment=fragment, column=column[fragment])
+    part, rank = np.where(latent, "latent", "logits")[fragment], np.array(publisher)[fragment]
+    state = np.array(STATES)[np.select([missing == 0, missing == 4], [2, 0], 1)].reshape(-1)
+    return pd.DataFrame(place | dict(part=part, rank=rank, state=state, words=list(words.reshape(-1, 4))))
 
 
 def fragment_sentence(fragment: Any) -> str:
     """One line of `state_table` in words: where it lies, who publishes it, the bits and what they mean."""
-    words = " ".join(f"{int(word):08x}" for word in fragment.words)
-    if fragment.part == "latent":
-        values, unit = from_bits(np.ascontiguousarray(fragment.words).view(np.uint16)), "8 BF16"
-        first = f"latent columns {fragment.column} to {fragment.column + 7}"
-    else:
-        values, unit = np.ascontiguousarray(fragment.words).view(np.float32), "4 FP32"
-        first = f"columns {fragment.column} to {fragment.column + 7}"
+    bits, latent = np.ascontiguousarray(fragment.words), fragment.part == "latent"
+    values, unit = (from_bits(bits.view(np.uint16)), "8 BF16") if latent else (bits.view(np.float32), "4 FP32")
+    first = f"{'latent ' if latent else ''}columns {fragment.column} to {fragment.column + 7}"
+    words = " ".join(f"{int(word):08x}" for word in bits)
     meaning = "the sentinel: nothing yet" if fragment.state == "empty" else " ".join(f"{v:.3g}" for v in values)
     return (
         f"buffer {fragment.buffer}, token {fragment.token}, fragment {fragment.fragment}  →  {first} of the row  →  "

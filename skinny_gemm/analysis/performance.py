@@ -1,9 +1,10 @@
-"""How fast: records of one weight as a table with the rates that charts plot, and what is fastest in it."""
+"""Results as tables: how fast, records of one weight with the rates that charts plot; how exact, errors to FP64."""
 
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from ..records import Campaign, fastest
@@ -11,6 +12,9 @@ from ..records import Campaign, fastest
 #: What charts walk through; rows are tuples with these names.
 PLOTTED = ["kernel", "tactic", "m", "median_us", "live", "tbs", "low_tbs", "high_tbs", "tflops", "intensity"]
 RATES = {"tbs": "median_us", "low_tbs": "high_us", "high_tbs": "low_us"}  #: each rate's time
+LIMIT = 1.0  #: spacings of BF16; what lies beyond is counted in the outermost bins
+BINS = 60
+FORMATS = {"bf16": ("BF16", 7), "f32": ("FP32", 23)}  #: name, and bits after the leading one
 
 
 def measured(records: pd.DataFrame, n: int, k: int) -> pd.DataFrame:
@@ -42,21 +46,13 @@ _latest: tuple[Callable[[], Any], list] = (lambda: None, [])  #: the table that 
 
 
 def rows_of(table: pd.DataFrame) -> list:
-    """The rows of a table from `measured` as tuples of `PLOTTED`: a step of a slider has no time for table arithmetic.
-
-    The latest table's are kept; nobody changes a table that was drawn.
-    """
+    """The rows of a table from `measured` as tuples of `PLOTTED`; the latest table's are kept, for speed of sliders."""
     global _latest
     known, rows = _latest
     if known() is not table:
         rows = list(table[PLOTTED].itertuples(index=False))
         _latest = weakref.ref(table), rows
     return rows
-
-
-def recorded_of(rows: Iterable, kernels: Sequence[str]) -> list:
-    """The rows of some kernels that were not measured live."""
-    return [row for row in rows if row.kernel in kernels and not row.live]
 
 
 def grouped(rows: Iterable, *names: str) -> dict[Any, list]:
@@ -71,3 +67,21 @@ def grouped(rows: Iterable, *names: str) -> dict[Any, list]:
 def fastest_of_each_m(rows: Iterable) -> list:
     """The row with the least median of each M, in ascending M."""
     return [fastest(of_m) for _, of_m in sorted(grouped(rows, "m").items())]
+
+
+def error_table(out: np.ndarray, reference: np.ndarray, dtype: str = "bf16") -> pd.DataFrame:
+    """A histogram of (out - reference) in spacings of `dtype` at the reference: low, high, count; ends hold the rest.
+
+    `out` and `reference` are FP64 of one shape. Of FP32, whose last bits the accumulation decides, it spans nine in ten
+    outputs. ValueError if an output is NaN: it was not written.
+    """
+    if np.isnan(out).any():
+        raise ValueError(f"{int(np.isnan(out).sum())} outputs are NaN: they were not written, or an operand was NaN")
+    exponent = np.floor(np.log2(np.maximum(np.abs(reference), 2.0**-126)))
+    distance = (out - reference) / 2.0 ** (exponent - FORMATS[dtype][1])
+    limit = LIMIT
+    if dtype != "bf16":
+        limit = max(LIMIT, 2.0 ** np.ceil(np.log2(max(np.quantile(np.abs(distance), 0.9), LIMIT))))
+    edges = np.linspace(-limit, limit, BINS + 1)
+    counts, _ = np.histogram(np.clip(distance, -limit, limit), edges)
+    return pd.DataFrame({"low": edges[:-1], "high": edges[1:], "count": counts})

@@ -1,33 +1,38 @@
-"""The pipeline of one CTA, read off a trace: who issues, who waits for what, and the phase of every barrier.
+"""The pipeline of one CTA, read off a trace in its logical time: who issues, who waits for what, barriers' phases."""
 
-Time is the trace's logical time: the order of events, not cycles.
-"""
-
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
 #: Opcodes to trace: all that moves data or synchronises.
 OPCODES = ("cp.async", "ldmatrix", "mma", "mbarrier", "bar.sync", "griddepcontrol", "ld.shared", "st.shared")
-BUSY = ("issue", "compute", "reduce")  #: what a warp does while it does not wait
-WAITS = ("wait full", "wait empty", "wait CTA", "wait grid")
+#: What a warp does while it does not wait, by how the opcode begins.
+ACTS = {"cp.async": "issue", "ldmatrix": "compute", "mma": "compute", "ld.shared": "reduce", "st.shared": "reduce"}
+BUSY = ("issue", "compute", "reduce")
+SENTENCES = {  #: a span of `ring_spans` in words
+    "issue": "issues the copies of tile {tile} into stage {stage}",
+    "compute": "multiplies tile {tile} in stage {stage}",
+    "reduce": "exchanges and adds partial sums",
+    "wait full": "waits until stage {stage} is full (tile {tile}, parity {parity})",
+    "wait empty": "waits until stage {stage} is empty (for tile {tile}, parity {parity})",
+    "wait grid": "waits for the previous grid (griddepcontrol.wait)",
+    "wait CTA": "waits for the other warps (bar.sync)",
+}
+
+
+def region_at(regions: Sequence[tuple[str, int, int]], byte: int) -> tuple[str, int]:
+    """(name, first byte) of the region of shared memory that holds `byte`; ("", 0) where none does."""
+    return next(((name, start) for name, start, size in regions if start <= byte < start + size), ("", 0))
 
 
 def ring_spans(table: pd.DataFrame, regions: Sequence[tuple[str, int, int]]) -> pd.DataFrame:
     """What each warp of a traced CTA did: one row per span of logical time, by warp and start.
 
     `table` from `Trace.table` recorded with `OPCODES`; `regions` as in a footprint, of which "full" and "empty" hold
-    the ring's barriers. Columns: warp, what (of `BUSY` and `WAITS`, or "in flight": from a batch's issue to its
-    landing), stage and tile (-1 without), parity (that a wait waited for, else -1), start, end (exclusive), line.
+    the ring's barriers. Columns: warp, what (of `SENTENCES`, or "in flight": from a batch's issue to its landing),
+    stage and tile (-1 without), parity (that a wait waited for, else -1), start, end (exclusive), line.
     """
-    barriers = {name: (offset, size) for name, offset, size in regions if name in ("full", "empty")}
-
-    def place(row) -> tuple[str, int]:
-        for name, (offset, size) in barriers.items():
-            if row.opcode.startswith(("mbarrier", "cp.async.mbarrier")) and offset <= row.barrier < offset + size:
-                return name, (row.barrier - offset) // 8
-        return "", -1
-
+    barriers = [region for region in regions if region[0] in ("full", "empty")]
     spans: list[tuple] = []
     for warp, rows in table.groupby("warp", sort=True):
         open_span, waiting, batch_start, issued, drained = None, None, None, 0, 0
@@ -40,7 +45,9 @@ def ring_spans(table: pd.DataFrame, regions: Sequence[tuple[str, int, int]]) -> 
             open_span = None
 
         for row in rows.itertuples():
-            name, stage = place(row)
+            of_barrier = row.opcode.startswith(("mbarrier", "cp.async.mbarrier"))
+            name, first = region_at(barriers, row.barrier) if of_barrier else ("", 0)
+            stage = (row.barrier - first) // 8 if name else -1
             if row.event == "land":
                 start, tile, where = batches.pop(0)
                 spans.append((warp, "in flight", where, tile, -1, start, row.time, row.line))
@@ -66,7 +73,7 @@ def ring_spans(table: pd.DataFrame, regions: Sequence[tuple[str, int, int]]) -> 
                 batches.append((start if batch_start is None else batch_start, issued, stage))
                 spans.append((warp, "issue", stage, issued, -1, start, row.time + 1, row.line))
                 open_span, batch_start, issued = None, None, issued + 1
-            elif busy := _busy(row.opcode):
+            elif busy := next((what for start, what in ACTS.items() if row.opcode.startswith(start)), None):
                 if busy == "issue" and batch_start is None:
                     batch_start = row.time
                 tile = {"issue": issued, "compute": drained - 1}.get(busy, -1)
@@ -97,10 +104,8 @@ def phases(table: pd.DataFrame, regions: Sequence[tuple[str, int, int]]) -> pd.D
             events = events.sort_values("time", kind="stable")
             starts = events[events.phase > events.phase.cummax().shift(fill_value=-1)]
             ends = [*starts.time[1:], last]
-            rows += [
-                (name, (address - offset) // 8, phase, start, end)
-                for phase, start, end in zip(starts.phase, starts.time, ends, strict=True)
-            ]
+            stage = (address - offset) // 8
+            rows += [(name, stage, *span) for span in zip(starts.phase, starts.time, ends, strict=True)]
     return pd.DataFrame(rows, columns=["barrier", "stage", "phase", "start", "end"])
 
 
@@ -113,14 +118,11 @@ def roles(frame: pd.DataFrame) -> dict[int, str]:
     return named
 
 
-def doing_at(spans: pd.DataFrame, time: int, sentence: Callable, first: str | None = None) -> tuple[str, int | str]:
-    """What the warp of these `spans` (start, end, line) does at `time`, by `sentence(span)`, and the line of the PTX.
-
-    `first` says what it does before the first of them. Without a line "".
-    """
+def doing_at(spans: pd.DataFrame, time: int, sentences: Mapping[str, str], first: str = "") -> tuple[str, int | str]:
+    """What the warp of these `spans` does at `time`, before them `first`, in words; and the line of the PTX or ""."""
     now = spans[(spans.start <= time) & (time < spans.end)]
     if len(now):
-        return sentence(now.iloc[-1]), int(now.iloc[-1].line)
+        return sentences[now.iloc[-1].what].format_map(now.iloc[-1]), int(now.iloc[-1].line)
     if first and time < spans.start.min():
         return first, ""
     if len(spans) and time >= spans.end.max():
@@ -129,39 +131,10 @@ def doing_at(spans: pd.DataFrame, time: int, sentence: Callable, first: str | No
 
 
 def ring_state(spans: pd.DataFrame, names: Mapping[int, str], time: int) -> pd.DataFrame:
-    """What every warp does at logical `time`, in words: warp, role, doing, line (of the PTX), in flight (batches).
-
-    `spans` from `ring_spans`, `names` from `roles`.
-    """
+    """What every warp does at logical `time`, in words: warp, role, doing, line (of the PTX), in flight (batches)."""
     rows = []
     for warp, of_warp in spans.groupby("warp"):
         flying = of_warp[(of_warp.what == "in flight") & (of_warp.start <= time) & (time < of_warp.end)]
-        doing, line = doing_at(of_warp[of_warp.what != "in flight"], time, _sentence)
+        doing, line = doing_at(of_warp[of_warp.what != "in flight"], time, SENTENCES)
         rows.append((warp, names[warp], doing, line, ", ".join(f"tile {t}" for t in flying.tile)))
     return pd.DataFrame(rows, columns=["warp", "role", "doing", "line", "in flight"])
-
-
-def _busy(opcode: str) -> str | None:
-    if opcode.startswith("cp.async"):
-        return "issue"
-    if opcode.startswith(("ldmatrix", "mma")):
-        return "compute"
-    if opcode.startswith(("ld.shared", "st.shared")):
-        return "reduce"
-    return None
-
-
-def _sentence(span) -> str:
-    if span.what == "issue":
-        return f"issues the copies of tile {span.tile} into stage {span.stage}"
-    if span.what == "compute":
-        return f"multiplies tile {span.tile} in stage {span.stage}"
-    if span.what == "reduce":
-        return "exchanges and adds partial sums"
-    if span.what == "wait full":
-        return f"waits until stage {span.stage} is full (tile {span.tile}, parity {span.parity})"
-    if span.what == "wait empty":
-        return f"waits until stage {span.stage} is empty (for tile {span.tile}, parity {span.parity})"
-    if span.what == "wait grid":
-        return "waits for the previous grid (griddepcontrol.wait)"
-    return "waits for the other warps (bar.sync)"

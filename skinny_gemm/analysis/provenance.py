@@ -29,10 +29,8 @@ def drawn_at() -> str:
 
 
 def provenance(source: str, **facts: Any) -> dict[str, Any]:
-    """Where a figure's numbers come from: `source` is recorded, live, interpreter or model; `facts` such as device,
-    campaign, commit (of the campaign, else this working tree's), kernel, n, k, m, tactic. Facts that are None drop.
-
-    ValueError on another source.
+    """Where a figure's numbers come from: `source` is recorded, live, interpreter or model, else ValueError; `facts`
+    are device, campaign, commit (of the campaign, else this working tree's), kernel, n, k, m, tactic; None ones drop.
     """
     check_choice("source", source, SOURCES)
     return {"source": source, "commit": drawn_at()} | {k: v for k, v in facts.items() if v is not None}

@@ -72,11 +72,8 @@ class Review:
     others: tuple[Record, ...]  #: of the M in question, of our tactics that are no candidates
     peers: Mapping[str, Record]  #: each peer's fastest at the M in question
     bound: float | None  #: microseconds; None if none was recorded of this weight and mode
-    #: What charts plot: records of the candidates' kernels, the peers and the bounds, at every M.
-    table: pd.DataFrame = field(compare=False)
-    limits: Mapping[str, float]  #: of bandwidth: label to TB/s
-    memory: Mapping[str, float]  #: ceilings of the roofline: label to TB/s
-    compute: Mapping[str, float]  #: ceilings of the roofline: label to TFLOP/s
+    #: The first candidate's, with what charts plot: records of all candidates' kernels, peers and bounds, at every M.
+    lead: TacticData = field(compare=False)
     campaigns: tuple[Campaign, ...]  #: those the charts draw on, the first candidate's first
 
     @property
@@ -87,20 +84,13 @@ class Review:
     @property
     def winner(self) -> Candidate | None:
         """The candidate with the lowest median; None if none was recorded."""
-        timed = self.timed
-        recorded = [candidate for candidate in self.candidates if candidate.letter in timed]
-        return min(recorded, key=lambda candidate: timed[candidate.letter].median_us, default=None)
-
-    def compared_with(self) -> dict[str, Record]:
-        """What every candidate is compared with: the first candidate, if it was recorded, and the peers."""
-        return {letter: row for letter, row in self.timed.items() if letter == LETTERS[0]} | dict(self.peers)
+        recorded = [candidate for candidate in self.candidates if candidate.record]
+        return min(recorded, key=lambda candidate: self.timed[candidate.letter].median_us, default=None)
 
     def comparison(self) -> pd.DataFrame:
-        """A row for each candidate, peer and bound; the last columns hold the verdict of the row against the column.
-
-        What was not recorded is empty.
-        """
-        rivals, commits = self.compared_with(), {campaign.id: campaign.commit for campaign in self.campaigns}
+        """A row for each candidate, peer and bound, at last with the verdicts of the row against the column."""
+        rivals = {letter: row for letter, row in self.timed.items() if letter == LETTERS[0]} | dict(self.peers)
+        commits = {campaign.id: campaign.commit for campaign in self.campaigns}
         lines = [(c.letter, c.kernel, str(c.tactic), c.note, c.record) for c in self.candidates]
         lines += [(name, name, row.tactic, "peer", row) for name, row in self.peers.items()]
         table = []
@@ -117,13 +107,11 @@ class Review:
 
     def stem(self) -> str:
         """A name for files of this review."""
-        p = self.problem
-        return f"review-{p.n}x{p.k}-m{p.m}-{self.mode}-{self.device.name}"
+        return f"review-{self.problem.n}x{self.problem.k}-m{self.problem.m}-{self.mode}-{self.device.name}"
 
     def question(self) -> str:
         """What is asked, in one sentence."""
-        p = self.problem
-        return f"Which tactic for {p.n}x{p.k} at M = {p.m}?"
+        return f"Which tactic for {self.problem.n}x{self.problem.k} at M = {self.problem.m}?"
 
     def setting(self) -> str:
         """What the question is about, in sentences."""
@@ -138,9 +126,7 @@ class Review:
     def headline(self) -> str:
         """The answer in one line."""
         best = self.winner
-        if best is None:
-            return "No recorded answer."
-        return f"{best.name}: {sentences.time_of(self.timed[best.letter])}."
+        return f"{best.name}: {sentences.time_of(self.timed[best.letter])}." if best else "No recorded answer."
 
     def answer(self) -> list[str]:
         """The answer in sentences: how sure it is, how far from the bound, against the other candidates and peers."""
@@ -165,9 +151,8 @@ class Review:
 
     def runs(self) -> str:
         """One line for people: which campaigns the run numbers mean."""
-        runs = enumerate(self.campaigns, 1)
-        named = [f"run {number}: {each.gpu}, campaign {each.id}, commit {commit_of(each)}" for number, each in runs]
-        return "  |  ".join(named) or "no recorded data"
+        named = (f"{each.gpu}, campaign {each.id}, commit {commit_of(each)}" for each in self.campaigns)
+        return "  |  ".join(f"run {i}: {name}" for i, name in enumerate(named, 1)) or "no recorded data"
 
     def command(self) -> str:
         """Makes the same pack again."""
@@ -194,8 +179,7 @@ class Review:
         candidates = []
         for done, candidate in enumerate(self.candidates):
             report(done / len(self.candidates))
-            tactic = candidate.tactic
-            kernel = compile_kernel(tactic, tactic.problem(self.problem), self.device.arch)
+            kernel = compile_kernel(candidate.tactic, candidate.tactic.problem(self.problem), self.device.arch)
             candidates.append(replace(candidate, resources=kernel.resources))
         report(1.0)
         return replace(self, candidates=tuple(candidates))
@@ -218,12 +202,9 @@ def campaign_facts(campaign: Campaign) -> dict[str, Any]:
 
 
 def design_review(
-    problem: GemmProblem,
-    device: Device,
-    mode: str = "chained",
-    candidates: Sequence[str | Tactic] = (),
+    problem: GemmProblem, device: Device, mode: str = "chained", candidates: Sequence[str | Tactic] = (),
     data_dir: Path | None = None,
-) -> Review:
+) -> Review:  # fmt: skip
     """The review of `candidates` (tactics, or texts such as "ws-gemm:7,2,8,3,8,1"), `suggested` ones if there are none.
 
     ValueError in words for a candidate that is malformed, cannot run, or is there twice, and where no kernel takes the
@@ -240,13 +221,9 @@ def design_review(
 
 
 def review_of(
-    problem: GemmProblem,
-    device: Device,
-    mode: str,
-    proposed: Sequence[tuple[Tactic, str]],
-    rows: Sequence[Record],
+    problem: GemmProblem, device: Device, mode: str, proposed: Sequence[tuple[Tactic, str]], rows: Sequence[Record],
     campaigns: Mapping[str, Campaign],
-) -> Review:
+) -> Review:  # fmt: skip
     """The review of tactics, each with why it is `proposed`, from records that were read already."""
     problem = GemmProblem(problem.m, problem.n, problem.k)
     if not proposed:
@@ -263,28 +240,16 @@ def review_of(
     for letter, (tactic, note) in zip(LETTERS, proposed, strict=False):
         footprint = tactic.footprint(tactic.problem(problem), device)
         candidates.append(Candidate(letter, tactic, note, footprint, at_m.get((tactic.kernel, str(tactic)))))
-    tried = [candidate.record for candidate in candidates]
     kernels = {candidate.kernel for candidate in candidates}
     plotted = [vars(row) for row in rows if row.kernel in kernels or not row.is_ours]
-    frame = pd.DataFrame(plotted, columns=records.COLUMNS)
-    table = measured(frame.assign(live=False), problem.n, problem.k)
-    lead = candidates[0].tactic  # its campaign's ceilings are drawn
-    first = TacticData(lead.kernel, lead, lead.problem(problem), device, mode, table, used(table, campaigns))
-    memory, compute = first.roofs()
-    return Review(
-        problem=problem,
-        device=device,
-        mode=mode,
-        candidates=tuple(candidates),
-        others=tuple(row for row in at_m.values() if row.is_ours and row not in tried),
-        peers=sentences.best_peers(at_m.values()),
-        bound=bound_of(rows),
-        table=table,
-        limits=first.limits(),
-        memory=memory,
-        compute=compute,
-        campaigns=tuple(sorted(first.campaigns, key=lambda campaign: campaign is not first.campaign)),
-    )
+    table = measured(pd.DataFrame(plotted, columns=records.COLUMNS).assign(live=False), problem.n, problem.k)
+    first = candidates[0].tactic
+    lead = TacticData(first.kernel, first, first.problem(problem), device, mode, table, used(table, campaigns))
+    tried = [candidate.record for candidate in candidates]
+    others = tuple(row for row in at_m.values() if row.is_ours and row not in tried)
+    peers, bound = sentences.best_peers(at_m.values()), bound_of(rows)
+    drawn_on = tuple(sorted(lead.campaigns, key=lambda campaign: campaign is not lead.campaign))
+    return Review(problem, device, mode, tuple(candidates), others, peers, bound, lead, drawn_on)
 
 
 def parse(text: str) -> Tactic:
@@ -297,9 +262,8 @@ def parse(text: str) -> Tactic:
 
 def defaults(problem: GemmProblem, device: Device) -> dict[str, Tactic]:
     """The default tactic of each kernel that takes the problem, by its name."""
-    seen = {name: kind.problem(problem) for name, kind in KERNELS.items()}
-    able = [name for name, kind in KERNELS.items() if kind.unsupported(seen[name], device) is None]
-    return {name: KERNELS[name].default(seen[name], device) for name in able}
+    able = {name: kind for name, kind in KERNELS.items() if kind.unsupported(kind.problem(problem), device) is None}
+    return {name: kind.default(kind.problem(problem), device) for name, kind in able.items()}
 
 
 def suggested(

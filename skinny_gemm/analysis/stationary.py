@@ -1,7 +1,5 @@
 """The weight-stationary GEMM's operands as tables: the K permutation, where the weights wait, and what a warp does
 before and after the previous kernel has finished.
-
-Offsets are those of `layouts.ws_gemm`; the steps of a warp are read off a trace.
 """
 
 import re
@@ -13,6 +11,7 @@ import pandas as pd
 
 from ..layouts import WARP, fragments
 from ..layouts import ws_gemm as layout
+from .pipeline import region_at
 
 MMAS = layout.K_BLOCK // fragments.MMA_K  #: of a K block
 CHUNK = 8  #: K elements of a lane's 16 bytes
@@ -35,22 +34,18 @@ def fragment_table() -> pd.DataFrame:
     the two K positions 0..15 that the mma takes it for).
     """
     lane = np.arange(WARP)
-    words = [(half, word) for half in (0, 1) for word in range(4)]
-    low, high = words[:4], words[4:]  # of weight rows g and g + 8
-    rows = []
-
-    def add(operand, mma, register, half, word, k):
-        element = layout.k_column(0, 0, lane, 1) + 2 * word
-        row = layout.load_row(lane) + 8 * half
-        for at in zip(lane, row, element, k, strict=True):
-            rows.append((operand, at[0], at[1], word, at[2], mma, register, at[3]))
-
+    low, high = ([(half, word) for word in range(4)] for half in (0, 1))  # of weight rows g and g + 8
+    tables = []
     for mma in range(MMAS):
-        for register, (half, word) in enumerate(layout.a_words(mma, low, high)):
-            add("W", mma, register, half, word, fragments.a_element(lane, register, 0)[1])
-        for register, (half, word) in enumerate(layout.b_words(mma, low)):
-            add("x", mma, register, half, word, fragments.b_element(lane, register, 0)[0])
-    return pd.DataFrame(rows, columns=["operand", "lane", "row", "word", "element", "mma", "register", "k"])
+        for operand, words in (("W", layout.a_words(mma, low, high)), ("x", layout.b_words(mma, low))):
+            for register, (half, word) in enumerate(words):
+                row, element = layout.load_row(lane) + 8 * half, layout.k_column(0, 0, lane, 1) + 2 * word
+                in_w, in_x = fragments.a_element(lane, register, 0), fragments.b_element(lane, register, 0)
+                place = dict(mma=mma, register=register, k=in_w[1] if operand == "W" else in_x[0])
+                tables.append(
+                    pd.DataFrame(dict(operand=operand, lane=lane, row=row, word=word, element=element) | place)
+                )
+    return pd.concat(tables, ignore_index=True)
 
 
 def lane_sentences(table: pd.DataFrame, lane: int, column: int) -> list[str]:
@@ -58,14 +53,12 @@ def lane_sentences(table: pd.DataFrame, lane: int, column: int) -> list[str]:
     of_lane = table[table.lane == lane]
     rows, first = sorted(of_lane[of_lane.operand == "W"].row.unique()), column + int(of_lane.element.min())
     tokens = of_lane[of_lane.operand == "x"].sort_values("word")
-    load = (
+    return [
         f"lane {lane}  →  16 bytes each of weight rows {rows[0]} and {rows[1]} and of token {tokens.row.iloc[0]}: "
-        f"K {first} to {first + CHUNK - 1}"
-    )
-    ways = [
-        f"word {r.word} is k {r.k}, {r.k + 1} of mma {r.mma} (B register {r.register})" for r in tokens.itertuples()
-    ]
-    return [load, ";  ".join(ways)]
+        f"K {first} to {first + CHUNK - 1}",
+        ";  ".join(f"word {r.word} is k {r.k}, {r.k + 1} of mma {r.mma} (B register {r.register})"
+                   for r in tokens.itertuples()),
+    ]  # fmt: skip
 
 
 def placement_table(rt: int, kq: int, ks: int, kb: int, staged: int) -> pd.DataFrame:
@@ -77,18 +70,9 @@ def placement_table(rt: int, kq: int, ks: int, kb: int, staged: int) -> pd.DataF
     row_tile, part, block = (a.reshape(-1) for a in np.mgrid[0:rt, 0 : ks * kq, 0:kb])
     warp = row_tile * kq + part % kq
     through = block < staged
-    return pd.DataFrame(
-        {
-            "row_tile": row_tile,
-            "part": part,
-            "block": block,
-            "column": layout.k_column(part, block, 0, kb),
-            "cta": part // kq,
-            "warp": warp,
-            "place": np.where(through, STAGED, REGISTERS),
-            "offset": np.where(through, layout.stage_offset(warp, block, 0, 0, staged), -1),
-        }
-    )
+    place = dict(row_tile=row_tile, part=part, block=block, column=layout.k_column(part, block, 0, kb), cta=part // kq)
+    offset = np.where(through, layout.stage_offset(warp, block, 0, 0, staged), -1)
+    return pd.DataFrame(place | dict(warp=warp, place=np.where(through, STAGED, REGISTERS), offset=offset))
 
 
 def placement_sentence(table: pd.DataFrame, cta: int, warp: int) -> str:
@@ -127,8 +111,7 @@ def warp_steps(table: pd.DataFrame, ptx: str, regions: Sequence[tuple[str, int, 
 
 def chain_table(steps: pd.DataFrame) -> pd.DataFrame:
     """The accumulator chains of `warp_steps`: chain and mma, how many depend on each other one after the other."""
-    mma = steps[steps.kind == MMA].groupby("chain").size()
-    return pd.DataFrame({"chain": mma.index, "mma": mma.to_numpy()})
+    return steps[steps.kind == MMA].groupby("chain").size().reset_index(name="mma")
 
 
 def exposure_sentences(steps: pd.DataFrame) -> list[str]:
@@ -155,8 +138,7 @@ def _kind(row: Any, regions: Sequence[tuple[str, int, int]]) -> str | None:
     if op.startswith("ld.global"):
         return HELD if "cache_hint" in op else X
     if op.startswith("ld.shared.") and row.addresses is not None:
-        region = next((name for name, start, size in regions if start <= row.addresses[0] < start + size), "")
-        return {"stages": BACK, "x": X}.get(region, SUMS)
+        return {"stages": BACK, "x": X}.get(region_at(regions, row.addresses[0])[0], SUMS)
     if op.startswith(("st.shared", "ld.shared", "add")) or (op.startswith("st.async") and row.event == "execute"):
         return SUMS
     if op.startswith(("st.relaxed", "multimem")):

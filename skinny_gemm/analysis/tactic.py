@@ -1,10 +1,15 @@
-"""One tactic on one problem as data: its times and those it is compared with, the ceilings, where all of it is from."""
+"""One tactic on one problem as data: its times, those of its peers and neighbours, the ceilings, where all is from.
+
+A neighbour differs in one control: a field of the tactic, or M. What that does to the time is stated from two records
+where both exist, otherwise from the model alone.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from .. import device as devices
@@ -12,12 +17,17 @@ from .. import records
 from ..device import Device
 from ..problem import GemmProblem
 from ..records import model
+from ..records.statistics import verdict
 from ..tactics import MAX_M, Footprint, Tactic, tactic_type
-from . import neighbours
+from .performance import RATES, grouped
 from .provenance import commit_of, provenance
 
 MEMORY = {"hbm_read_tbs": ("HBM", "read"), "l2_read_tbs": ("L2", "read")}  #: ceilings: of what, measured how
 COMPUTE = {"bf16_tflops": ("BF16", "mma")}
+M = "M"  #: the control that is no field of the tactic
+TIMES = ["median_us", "low_us", "high_us", "tbs", "low_tbs", "high_tbs"]
+NEIGHBOURS = ["control", "value", "tactic", "m", "reason", "source", *TIMES, "campaign"]
+STEPS = ["control", "before", "after", "tactic", "m", "source", "before_us", "after_us", "change", "verdict", "reason"]
 BOUND_NAMES = {"stream": "stream bound", "dependency-floor": "dependency floor"}
 
 
@@ -54,15 +64,9 @@ class TacticData:
         return self.tactic.why_not(self.problem, self.device)
 
     @property
-    def legal(self) -> bool:
-        """Whether there is a tactic and it can run the problem."""
-        return self.illegal is None
-
-    @property
     def footprint(self) -> Footprint:
         """What the tactic, which must be legal, occupies."""
-        assert self.tactic is not None
-        return self.tactic.footprint(self.problem, self.device)
+        return self.selected.footprint(self.problem, self.device)
 
     @cached_property
     def fit(self) -> model.Fit | None:
@@ -81,14 +85,14 @@ class TacticData:
 
     @cached_property
     def curve(self) -> pd.DataFrame | None:
-        """The model's times of the tactic at every M it takes, as `neighbours.modelled_times`; None without a model."""
+        """The model's times of the tactic at every M it takes (m, `TIMES`); None without a model."""
         if self.tactic is None or model.why_not(self.kernel, self.mode, self.device):
             return None
-        problems = [replace(self.problem, m=m) for m in range(1, MAX_M + 1)]
-        problems = [problem for problem in problems if self.tactic.why_not(problem, self.device) is None]
+        every = (replace(self.problem, m=m) for m in range(1, MAX_M + 1))
+        problems = [problem for problem in every if self.tactic.why_not(problem, self.device) is None]
         if not problems:
             return None
-        return neighbours.modelled_times([self.tactic] * len(problems), problems, self.device, self.mode)
+        return self._modelled([self.tactic] * len(problems), problems)
 
     @cached_property
     def plotted(self) -> pd.DataFrame:
@@ -101,22 +105,97 @@ class TacticData:
         curve = self.curve.assign(device=self.device.name, **facts)
         return pd.concat([measured, curve]) if len(measured) else curve
 
-    @cached_property
-    def selection(self) -> neighbours.Selection:
-        """The tactic, legal, as the tables of its neighbours take it; ValueError, in a sentence, where it is not."""
+    @property
+    def selected(self) -> Tactic:
+        """The tactic, legal; ValueError, in a sentence, where it is not."""
         if self.tactic is None or self.illegal:
             raise ValueError(f"There is nothing to compare with, since the tactic selected cannot run: {self.illegal}")
-        return neighbours.Selection(self.tactic, self.problem, self.device, self.mode, self.table)
+        return self.tactic
+
+    @cached_property
+    def choices(self) -> dict[str, tuple[int, ...]]:
+        """For each control the values to look at: of a field of the legal tactic all, of M the steps to either side."""
+        m = self.problem.m
+        return dict(self.selected.choices(self.problem, self.device)) | {M: tuple(v for v in (m - 1, m, m + 1) if v)}
+
+    def value(self, control: str) -> int:
+        """Where the control stands."""
+        return self.problem.m if control == M else getattr(self.tactic, control)
+
+    def at(self, control: str, value: int) -> tuple[Tactic, GemmProblem]:
+        """The tactic, legal, and its problem with one control at another value."""
+        if control == M:
+            return self.selected, replace(self.problem, m=value)
+        return replace(self.selected, **{control: value}), self.problem
 
     @cached_property
     def neighbours(self) -> pd.DataFrame:
-        """Every tactic that differs in one field, see `neighbours.neighbours`; the tactic must be legal."""
-        return neighbours.neighbours(self.selection)
+        """A row (`NEIGHBOURS`) for each value of each control and each source of a time for it, or one without a time.
+
+        `source` is recorded, live, model or "": then `reason` says why that tactic cannot run. Model rows have its 90 %
+        error as low and high. ValueError as `selected`.
+        """
+        near = self.table[self.table.m.isin(self.choices[M]) & (self.table.kernel == self.kernel)]
+        measured = grouped(near.itertuples(index=False), "tactic", "m")
+        has_model = model.why_not(self.kernel, self.mode, self.device) is None
+        rows: list[tuple] = []
+        modelled: list[tuple[str, int, Tactic, GemmProblem]] = []
+        for control, values in self.choices.items():
+            for value in values:
+                tactic, problem = self.at(control, value)
+                reason = tactic.why_not(problem, self.device) or ""
+                timed = [] if reason else measured.get((str(tactic), problem.m), [])
+                for row in timed:
+                    times = [getattr(row, name) for name in TIMES]
+                    source = "live" if row.live else "recorded"
+                    rows.append((control, value, str(tactic), problem.m, "", source, *times, row.campaign))
+                if has_model and not reason:
+                    modelled.append((control, value, tactic, problem))
+                elif not timed:
+                    rows.append((control, value, str(tactic), problem.m, reason, "", *[np.nan] * len(TIMES), ""))
+        if modelled:
+            known = self._modelled([row[2] for row in modelled], [row[3] for row in modelled])[TIMES]
+            for (control, value, tactic, problem), times in zip(modelled, known.values.tolist(), strict=True):
+                rows.append((control, value, str(tactic), problem.m, "", "model", *times, ""))
+        return pd.DataFrame(rows, columns=NEIGHBOURS)
 
     @cached_property
     def steps(self) -> pd.DataFrame:
-        """What one step of each control does, see `neighbours.steps`; the tactic must be legal."""
-        return neighbours.steps(self.selection, self.neighbours)
+        """What one step of each control does to the time (`STEPS`), from `neighbours`; `change` is a fraction.
+
+        From records where both ends have one, and then with a verdict; else from the model.
+        """
+        times = {(row.control, row.value, row.source): row for row in self.neighbours.itertuples(index=False)}
+        reasons = {(control, value): row.reason for (control, value, _), row in times.items()}
+        rows = []
+        for control, values in self.choices.items():
+            start = self.value(control)
+            if start not in values:
+                continue
+            at = values.index(start)
+            for value in (*values[max(at - 1, 0) : at], *values[at + 1 : at + 2]):
+                tactic, problem = self.at(control, value)
+                step = dict.fromkeys(STEPS, np.nan) | dict(control=control, before=start, after=value)
+                step |= dict(tactic=str(tactic), m=problem.m, source="", verdict="", reason=reasons[control, value])
+                for source in ("recorded", "model"):
+                    before, after = times.get((control, start, source)), times.get((control, value, source))
+                    if before and after:
+                        step |= dict(source=source, before_us=before.median_us, after_us=after.median_us)
+                        step["change"] = after.median_us / before.median_us - 1
+                        if source == "recorded" and control != M:
+                            step["verdict"] = str(verdict(after, before))
+                        break
+                rows.append(step)
+        return pd.DataFrame(rows, columns=STEPS)
+
+    def _modelled(self, tactics: list[Tactic], problems: list[GemmProblem]) -> pd.DataFrame:
+        """The model's times of legal tactics: m, median_us, low_us, high_us, tbs, low_tbs, high_tbs."""
+        error = model.fit_of(self.kernel, self.mode).held_out_p90_error
+        us = model.times(tactics, problems, self.device, self.mode)
+        size = np.array([problem.bytes for problem in problems])
+        ends = dict(median_us=us, low_us=us / (1 + error), high_us=us / (1 - error))
+        rates = {name: size / ends[time] * 1e-6 for name, time in RATES.items()}
+        return pd.DataFrame({"m": [problem.m for problem in problems], **ends, **rates})
 
     @property
     def ceilings(self) -> Mapping[str, float]:
@@ -130,16 +209,13 @@ class TacticData:
         return next((campaign.ceilings for campaign in campaigns if campaign.ceilings), {})
 
     def _is_datasheet(self, name: str) -> bool:
-        """Whether that ceiling was not measured, but is the datasheet's."""
         return name not in self._measured_ceilings and self.device.source.get(name) == "datasheet"
 
     def _named(self, names: Mapping[str, tuple[str, str]]) -> dict[str, float]:
         """The ceilings of these names that are known, by label: `HBM read` where measured, else `HBM datasheet`."""
-        return {
-            f"{what} {'datasheet' if self._is_datasheet(name) else how}": self.ceilings[name]
-            for name, (what, how) in names.items()
-            if name in self.ceilings
-        }
+        known = {name: label for name, label in names.items() if name in self.ceilings}
+        labels = {name: (what, "datasheet" if self._is_datasheet(name) else how) for name, (what, how) in known.items()}
+        return {" ".join(label): self.ceilings[name] for name, label in labels.items()}
 
     def roofs(self) -> tuple[dict[str, float], dict[str, float]]:
         """The ceilings of the roofline: label to TB/s of memory, and label to TFLOP/s of arithmetic."""
@@ -199,13 +275,21 @@ class TacticData:
             bench = f"bench {self.kernel} --n {p.n} --k {p.k}" + " --modes exposed" * (self.mode == "exposed")
             possible = tactic_type(self.kernel).unsupported(GemmProblem(1, p.n, p.k), self.device) is None
             record = f"; on a GPU, record some with python -m skinny_gemm {bench}" if possible else ""
-            return (
-                f"no recorded data for {p.n}x{p.k} on {self.device.title} ({self.mode} launches): the ceilings are the "
-                f"catalogue's{record}{also}"
-            )
-        campaigns = [first, *(each for each in self.campaigns if each is not first)]
-        named = "  and  ".join(
-            f"campaign {each.id}  |  commit {each.commit[:8]}{' with uncommitted changes' if each.dirty else ''}"
-            for each in campaigns
-        )
-        return f"recorded  |  {first.gpu}  |  {named}{also}"
+            missing = f"no recorded data for {p.n}x{p.k} on {self.device.title} ({self.mode} launches)"
+            return f"{missing}: the ceilings are the catalogue's{record}{also}"
+        campaigns = sorted(self.campaigns, key=lambda each: each is not first)
+        dirty = {each.id: " with uncommitted changes" * each.dirty for each in campaigns}
+        named = (f"campaign {each.id}  |  commit {each.commit[:8]}{dirty[each.id]}" for each in campaigns)
+        return f"recorded  |  {first.gpu}  |  {'  and  '.join(named)}{also}"
+
+
+def smem_table(footprint: Footprint, device: Device) -> pd.DataFrame:
+    """One row per region of every CTA that fits on an SM, and what is free: cta, region, start in the SM, bytes."""
+    rows, start = [], 0
+    for cta in range(footprint.ctas_per_sm):
+        rows.append((cta, "reserved", start, device.smem_reserved_per_cta))
+        start += device.smem_reserved_per_cta
+        rows += [(cta, name, start + offset, size) for name, offset, size in footprint.regions]
+        start += footprint.smem_bytes
+    rows.append((-1, "free", start, max(device.smem_per_sm - start, 0)))
+    return pd.DataFrame(rows, columns=["cta", "region", "start", "bytes"])

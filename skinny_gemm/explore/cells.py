@@ -10,11 +10,11 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ..analysis.bank_conflicts import modelled, observed
-from ..analysis.errors import error_table
+from ..analysis.performance import error_table
 from ..artifact import CompiledKernel
-from ..figures import errors
-from ..figures.bank_conflicts import conflict_bars
+from ..figures.charts import error_histogram
 from ..figures.export import inline_svg, provenance
+from ..figures.layout import conflict_bars
 from ..interpreter import InterpreterError, shared_accesses
 from ..problem import GemmProblem
 from ..runtime import compile_kernel
@@ -63,7 +63,7 @@ def compare_with_fp64(out: Any, x: Any, weight: Any) -> Shown:
         gpu = torch.cuda.get_device_name(out.device)
     shape = dict(m=x.shape[0], n=weight.shape[0], k=weight.shape[1])
     facts = provenance("live" if gpu else "interpreter", device=gpu, kernel=WarpSplitKTactic.kernel, **shape)
-    return errors.error_histogram(data, relative_error(values, reference)), data, facts
+    return error_histogram(data, relative_error(values, reference)), data, facts
 
 
 def conflicts(tactic: Tactic, problem: GemmProblem) -> Shown:

@@ -11,7 +11,6 @@ import ipywidgets as widgets
 from .. import device as devices
 from .. import records
 from ..analysis.review import Review, defaults, ranked, review_of, suggested
-from ..figures import style
 from ..records import best as tables
 from ..report import pack, pages
 from ..tactics import KERNELS, Tactic
@@ -85,8 +84,7 @@ class ReviewExplorer(ProblemControls):
                 picture.hide()
             raise
         facts, key = review.provenance(), (review.candidates, review.problem, review.mode, review.device.name)
-        drawn = getattr(pages, self.page.value)(review, style.LIGHT)
-        sheets = [sheet for sheet, _ in ([drawn] if isinstance(drawn, tuple) else drawn)]
+        sheets = getattr(pages, self.page.value)(review)
         for picture, sheet in zip(self.pictures, sheets, strict=False):
             picture.show((self.page.value, *key), partial(getattr, sheet, "figure"), facts)
         for picture in self.pictures[len(sheets) :]:

@@ -11,10 +11,10 @@ import numpy as np
 import pandas as pd
 
 from .. import device as devices
-from ..analysis.errors import error_table
-from ..analysis.resources import smem_table
+from ..analysis.performance import error_table
+from ..analysis.tactic import smem_table
 from ..artifact import CompiledKernel
-from ..figures import errors, resources
+from ..figures import charts, layout
 from ..problem import GemmProblem
 from ..runtime import compile_kernel, sass, trials
 from ..runtime.trials import Trial
@@ -68,7 +68,7 @@ class RunExplorer(TacticControls):
         if tactic:
             footprint = tactic.footprint(problem, gpu)
             facts = facts_of("model", tactic, problem, device=gpu.title)
-            self.smem.show((tactic, problem, gpu.name), lambda: resources.smem_map(footprint, gpu), facts)
+            self.smem.show((tactic, problem, gpu.name), lambda: layout.smem_map(footprint, gpu), facts)
         else:
             self.smem.clear()
 
@@ -100,7 +100,7 @@ class RunExplorer(TacticControls):
         stem, footprint = f"{tactic.kernel}-{problem.n}x{problem.k}-m{problem.m}", tactic.footprint(problem, gpu)
         histograms = {f"{stem}-errors-{name}".rstrip("-"): shown for name, shown in _errors(self.outcome).items()}
         model = facts_of("model", tactic, problem, device=gpu.title)
-        return histograms | {f"{stem}-smem": (resources.smem_map(footprint, gpu), smem_table(footprint, gpu), model)}
+        return histograms | {f"{stem}-smem": (layout.smem_map(footprint, gpu), smem_table(footprint, gpu), model)}
 
 
 def _report(outcome: Outcome, equal: bool, seconds: float) -> str:
@@ -149,6 +149,6 @@ def _errors(outcome: Outcome) -> Figures:
     for result in run.results:
         name = result.name if len(run.results) > 1 else ""
         table = error_table(run.values(result), run.expected(result), result.dtype)
-        figure = errors.error_histogram(table, run.relative_error(result), result.dtype, name)
+        figure = charts.error_histogram(table, run.relative_error(result), result.dtype, name)
         by_name[name] = figure, table, outcome.source
     return by_name

@@ -6,7 +6,7 @@ import ipywidgets as widgets
 import pandas as pd
 
 from ..analysis import pipeline as readings
-from ..analysis.loads import ADDRESSES, ldmatrix_table
+from ..analysis.bank_conflicts import ADDRESSES, ldmatrix_table
 from ..figures import pipeline as figures
 from ..figures.export import provenance
 from ..figures.layout import ldmatrix_view

@@ -6,11 +6,10 @@ import ipywidgets as widgets
 import pandas as pd
 
 from ..analysis import cluster, stationary
-from ..analysis.loads import x_load_table
-from ..figures.cluster import traffic_view
+from ..analysis.bank_conflicts import x_load_table
+from ..figures.cluster import gather_timeline, gather_view, owner_view, settle_timeline, traffic_view
 from ..figures.export import provenance
-from ..figures.gather import gather_timeline, gather_view
-from ..figures.settle import owner_view, settle_timeline, x_bank_view
+from ..figures.layout import x_bank_view
 from ..figures.stationary import exposure_view, permutation_view, placement_view
 from ..layouts import ws_gemm as layout
 from ..problem import GemmProblem
@@ -186,7 +185,7 @@ class SettleExplorer(SteppedExplorer):
         self.cta.max, self.cursor.max = t.ks - 1, int(self.spans.end.max())
 
     def state(self) -> pd.DataFrame:
-        return cluster.cluster_state(self.stepped(), self.cursor.value, cluster.settle_sentence)
+        return cluster.settle_state(self.stepped(), self.cursor.value)
 
     def draw(self) -> None:
         moving = self.view.value != "owners and pushes"

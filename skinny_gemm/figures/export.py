@@ -59,16 +59,14 @@ def render(figure: Figure, format: str, description: str = "", salt: str = "skin
     }[format]
     buffer = io.BytesIO()
     with matplotlib.rc_context(style.RC | {"svg.hashsalt": salt}):
-        figure.savefig(
-            buffer, format=format, dpi=PNG_DPI if format == "png" else "figure", metadata=metadata,
-            facecolor=figure.get_facecolor(),
-        )  # fmt: skip
+        look = dict(dpi=PNG_DPI if format == "png" else "figure", facecolor=figure.get_facecolor())
+        figure.savefig(buffer, format=format, metadata=metadata, **look)
     return buffer.getvalue()
 
 
-_NAMES = {value: name for name, value in style.LIGHT.colors().items()}
+_NAMES = {value: name for name, value in vars(style.LIGHT).items()}
 _COLOR = re.compile("|".join(_NAMES))
-_DARK = "".join(f"--sg-{name}:{value};" for name, value in style.DARK.colors().items() if name != "paper")
+_DARK = "".join(f"--sg-{name}:{value};" for name, value in vars(style.DARK).items() if name != "paper")
 #: JupyterLab marks its body with the theme in use; a page that does not (an exported book) is light.
 CSS = (
     "<style>.sg-figure{display:block;max-width:100%;height:auto;stroke-linejoin:round;stroke-linecap:butt;"

@@ -1,8 +1,7 @@
 """A panel of a figure: a rectangle with data coordinates, and the marks the figures are made of.
 
-A matplotlib `Axes` takes 20 ms to create and draw before it holds anything, a `Text` or a tick 1 to 2 ms more; a
-slider step has 150 ms for everything. A panel costs nothing but its marks, and `Labels` writes a text in a tenth of a
-millisecond, still as text in SVG and PDF. All marks are ordinary artists of the figure.
+An `Axes` of matplotlib takes 20 ms before it holds anything, a `Text` or a tick 1 to 2 ms more; a slider step has 150.
+A panel costs nothing but its marks, ordinary artists, and `Labels` 0.1 ms a text.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,6 +20,7 @@ from matplotlib.transforms import Bbox, BboxTransformFrom, BboxTransformTo, Tran
 from numpy.typing import ArrayLike
 
 from . import style
+from .style import LIGHT
 
 STEPS = [float(f"{digit}e{power}") for power in range(-3, 10) for digit in (1, 2, 5)]
 
@@ -42,28 +42,18 @@ _BELOW = {"center": 0.36, "top": 0.76, "bottom": -0.1, "baseline": 0.0}  # share
 class Labels(Artist):
     """Many one-line texts of one style: `points` (n, 2) in the coordinates of `transform`, `texts` n strings.
 
-    `offset` moves every label by (dx, dy) points. Plain text only: no mathtext, no line breaks.
+    `offset` moves every label by (dx, dy) points; `font`: `weight` and `family`. No mathtext, no line breaks.
     """
 
     def __init__(
-        self,
-        points,
-        texts: Iterable[object],
-        transform: Transform,
-        color: str,
-        *,
-        size: float = style.SMALL,
-        ha: str = "center",
-        va: str = "center",
-        weight: str = "normal",
-        offset: tuple[float, float] = (0, 0),
-        family: str = "sans-serif",
-    ):
+        self, points: Any, texts: Iterable[object], transform: Transform, color: str, *, ha: str = "center",
+        va: str = "center", offset: tuple[float, float] = (0, 0), size: float = style.SMALL, **font: Any,
+    ):  # fmt: skip
         super().__init__()
         self.points = np.asarray(points, dtype=float).reshape(-1, 2)
         self.texts = [str(text) for text in texts]
         self.color, self.offset, self.ha, self.va = color, offset, ha, va
-        self.font = FontProperties(family=family, size=size, weight=weight)
+        self.font = FontProperties(size=size, **({"family": "sans-serif"} | font))
         self.set_transform(transform)
         self.set_zorder(4)
 
@@ -100,8 +90,8 @@ class Panel:
     A limit pair may run downwards (rows of a matrix). The methods add marks in data coordinates.
     """
 
-    def __init__(self, fig: Figure, left, bottom, width, height, theme: style.Theme, x=(0, 1), y=(0, 1)):
-        self.figure, self.theme, self.width, self.height, self.x, self.y = fig, theme, width, height, x, y
+    def __init__(self, fig: Figure, left, bottom, width, height, x=(0, 1), y=(0, 1)):
+        self.figure, self.width, self.height, self.x, self.y = fig, width, height, x, y
         self.box = TransformedBbox(Bbox.from_bounds(left, bottom, width, height), fig.dpi_scale_trans)
         self.unit = BboxTransformTo(self.box)  #: (0, 0) lower left to (1, 1) upper right
         self.data = BboxTransformFrom(Bbox([(x[0], y[0]), (x[1], y[1])])) + self.unit
@@ -112,19 +102,16 @@ class Panel:
             artist.set_clip_box(self.box)
         return self.figure.add_artist(artist)
 
-    def line(self, x: ArrayLike, y: ArrayLike, color: str, clip: bool = True, **look) -> Artist:
+    def line(self, x: ArrayLike, y: ArrayLike, color: str, clip: bool = True, **look: Any) -> Artist:
         """A line or markers; `look` as matplotlib's `Line2D` takes it."""
         return self.add(Line2D(np.asarray(x), np.asarray(y), color=color, transform=self.data, **look), clip)
 
-    def lines(self, many: Iterable, colors: Any, clip: bool = True, **look) -> Artist:
+    def lines(self, many: Iterable, colors: Any, clip: bool = True, **look: Any) -> Artist:
         """Many lines, each a sequence of (x, y); `look` as `LineCollection` takes it."""
         return self.add(LineCollection(list(many), colors=colors, transform=self.data, **look), clip)
 
-    def boxes(self, rectangles: Any, fill: Any, **look) -> None:
-        """Rectangles (n, 4: x, y, width, height); `fill` is one colour, n colours, or "none" for outlines.
-
-        One path per colour, which draws fast; `look` as `PathPatch` takes it.
-        """
+    def boxes(self, rectangles: Any, fill: Any, **look: Any) -> None:
+        """Rectangles (n, 4), a fast path per colour of `fill` (one, n, or "none"); `look` as `PathPatch` takes it."""
         rectangles = np.asarray(rectangles, dtype=float).reshape(-1, 4)
         fills = np.array([fill] * len(rectangles) if isinstance(fill, str) else fill, dtype=object)
         for color in dict.fromkeys(fills):
@@ -134,13 +121,13 @@ class Panel:
             path = Path(corners.transpose(2, 0, 1).reshape(-1, 2), codes)
             self.add(PathPatch(path, **({"linewidth": 0} | look | {"facecolor": color, "transform": self.data})))
 
-    def labels(self, points: Any, texts: Iterable[object], color: str | None = None, **look) -> None:
+    def labels(self, points: Any, texts: Iterable[object], color: str | None = None, **look: Any) -> None:
         """Texts at data coordinates; `look` as `Labels` takes it."""
-        self.add(Labels(points, texts, self.data, color or self.theme.ink, **look))
+        self.add(Labels(points, texts, self.data, color or LIGHT.ink, **look))
 
-    def note(self, x: float, y: float, text: str, color: str | None = None, **look) -> None:
+    def note(self, x: float, y: float, text: str, color: str | None = None, **look: Any) -> None:
         """A text at (x, y) between (0, 0), the panel's lower left corner, and (1, 1)."""
-        self.add(Labels([(x, y)], [text], self.unit, color or self.theme.ink, **look))
+        self.add(Labels([(x, y)], [text], self.unit, color or LIGHT.ink, **look))
 
     def title(self, text: str, raised: float = 8) -> None:
         """A bold title above the left end, `raised` points over the top edge."""
@@ -151,64 +138,66 @@ class Panel:
         self.note(0, 1, text, size=style.TEXT, ha="left", va="baseline", weight=weight, offset=(dx, dy))
 
     def ticks(self, axis: str, at: Any, texts: Iterable[object], name: str = "", grid: bool = True) -> None:
-        """Labels at positions `at` of axis "x" or "y", grid lines, and the axis's name.
-
-        The y name is written level, above the axis, where it needs no turned head.
-        """
+        """Labels at positions `at` of axis "x" or "y", grid lines, and the axis's name, of y level above the axis."""
         at = np.asarray(at, dtype=float)
         ones = np.ones_like(at)
         if axis == "x":
             start, end = np.column_stack([at, self.y[0] * ones]), np.column_stack([at, self.y[1] * ones])
-            self.labels(start, texts, self.theme.muted, va="top", offset=(0, -4))
+            self.labels(start, texts, LIGHT.muted, va="top", offset=(0, -4))
             self.note(0.5, 0, name, va="top", offset=(0, -19))
         else:
             start, end = np.column_stack([self.x[0] * ones, at]), np.column_stack([self.x[1] * ones, at])
-            self.labels(start, texts, self.theme.muted, ha="right", offset=(-5, 0))
+            self.labels(start, texts, LIGHT.muted, ha="right", offset=(-5, 0))
             self.note(0, 1, name, ha="right", va="bottom", offset=(-5, 6))
         if grid:
-            self.lines(np.stack([start, end], axis=1), self.theme.grid, clip=False, linewidths=0.7, zorder=0.5)
+            self.lines(np.stack([start, end], axis=1), LIGHT.grid, clip=False, linewidths=0.7, zorder=0.5)
 
     def level_ticks(self, most: int, name: str = "") -> None:
         """At most `most` levels of the y axis, from 0 on."""
         levels = np.arange(0, self.y[1], tick_step(self.y[1], most, least=0.1))
         self.ticks("y", levels, [f"{level:g}" for level in levels.round(3)], name)
 
+    def time_ticks(self) -> None:
+        """Ticks and name of an x axis of logical time."""
+        low, high = self.x
+        step = int(tick_step(high - low, 12))
+        marks = range(-(-low // step) * step, high + 1, step)
+        self.ticks("x", marks, marks, "logical time (order of traced events, not cycles)", grid=False)
+
+    def cursor(self, time: int | None, **look: Any) -> None:
+        """A line across the panel at logical `time`, if it is shown; `look` as `LineCollection` takes it."""
+        if time is not None and self.x[0] <= time <= self.x[1]:
+            ends = [(time + 0.5, self.y[0]), (time + 0.5, self.y[1])]
+            self.lines([ends], LIGHT.ink, clip=False, linewidths=1.6, **look)
+
     def mark(self, x: float) -> None:
         """A faint, dashed line across the panel at `x`: what is selected."""
         ends = [(x, self.y[0]), (x, self.y[1])]
-        self.lines([ends], self.theme.faint, linewidths=1.2, linestyles=[(0, (2, 2))])
+        self.lines([ends], LIGHT.faint, linewidths=1.2, linestyles=[(0, (2, 2))])
 
-    def row_names(
-        self, names: Iterable[object], color: str | None = None, gap: float = 8, at: float = 0.5, **look
-    ) -> None:
-        """Texts `gap` points left of rows 0, 1, ..., each at the part `at` of its row."""
-        names = list(names)
-        self.labels(
-            [(self.x[0], i + at) for i in range(len(names))], names, color, ha="right", offset=(-gap, 0), **look
-        )
+    def row_names(self, names: Sequence[object], color: str | None = None, gap: float = 8, **look: Any) -> None:
+        """Texts `gap` points left of rows 0, 1, ..."""
+        places = [(self.x[0], i + 0.5) for i in range(len(names))]
+        self.labels(places, names, color, ha="right", offset=(-gap, 0), **look)
 
-    def column_names(self, names: Iterable[object], color: str | None = None) -> None:
+    def column_names(self, names: Sequence[object], color: str | None = None) -> None:
         """Texts below columns 0, 1, ..."""
-        names = list(names)
         self.labels([(i + 0.5, self.y[0]) for i in range(len(names))], names, color, va="top", offset=(0, -4))
 
     def frame(self, sides: str = "lb") -> None:
         """The left, bottom, right or top edges ("lbrt")."""
         edges = {"l": ((0, 0), (0, 1)), "b": ((0, 0), (1, 0)), "r": ((1, 0), (1, 1)), "t": ((0, 1), (1, 1))}
-        lines = LineCollection(
-            [edges[s] for s in sides], colors=self.theme.ink, linewidths=0.9, transform=self.unit, zorder=2.5
-        )
-        self.add(lines)
+        chosen = [edges[side] for side in sides]
+        self.add(LineCollection(chosen, colors=LIGHT.ink, linewidths=0.9, transform=self.unit, zorder=2.5))
 
     def key(self, entries: Sequence[tuple[str, dict]], x: float, y: float, step: float) -> None:
         """A legend in one row: `entries` (label, look of its box) from (x, y) inches of the panel, one every `step`."""
-        inches = Bbox([(0, 0), (self.width, self.height)])
-        there = BboxTransformFrom(inches) + self.unit
+        there = BboxTransformFrom(Bbox([(0, 0), (self.width, self.height)])) + self.unit
         for i, (text, look) in enumerate(entries):
             left = x + i * step
             box = Path([(left, y), (left + 0.22, y), (left + 0.22, y + 0.13), (left, y + 0.13), (left, y)], closed=True)
             self.add(PathPatch(box, transform=there, **({"linewidth": 0} | look)))
-            self.add(Labels([(left + 0.28, y + 0.065)], [text], there, self.theme.ink, ha="left"))
+            self.add(Labels([(left + 0.28, y + 0.065)], [text], there, LIGHT.ink, ha="left"))
 
     def line_key(self, entries: Sequence[tuple[str, str, dict]]) -> None:
         """A legend in the upper left corner: `entries` (label, colour, look of its line), one below the other."""

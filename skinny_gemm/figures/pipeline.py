@@ -11,84 +11,77 @@ from matplotlib.figure import Figure
 
 from ..analysis.pipeline import BUSY
 from . import style
-from .lanes import cursor, time_ticks
 from .panel import Panel, rectangles
+from .style import LIGHT
 
 WAITS = {"wait full": "//", "wait empty": "..", "wait CTA": "\\\\", "wait grid": "xx"}  #: waits and their hatches
 
 
 def timeline(
-    frame: pd.DataFrame,
-    barriers: pd.DataFrame,
-    names: Mapping[int, str],
-    time: int | None = None,
+    spans: pd.DataFrame, barriers: pd.DataFrame, names: Mapping[int, str], time: int | None = None,
     window: tuple[int, int] | None = None,
-    theme: style.Theme = style.LIGHT,
-) -> Figure:
-    """One lane per warp over logical time, and below it the phase of every full and empty barrier.
+) -> Figure:  # fmt: skip
+    """One lane per warp over logical time (`ring_spans`, `roles`), and below it the `phases` of every barrier.
 
-    `frame`, `barriers` and `names` from `ring_spans`, `phases` and `roles` of `analysis.pipeline`. Numbers in the spans
-    are stages. `time` draws a cursor; `window` limits the time shown.
+    Numbers in the spans are stages. `time` draws a cursor; `window` limits the time shown.
     """
-    low, high = window or (int(frame.start.min()), int(frame.end.max()))
+    low, high = window or (int(spans.start.min()), int(spans.end.max()))
     warps, stages = sorted(names), sorted(barriers.stage.unique())
     kinds = [kind for kind in ("full", "empty") if (barriers.barrier == kind).any()]
     lanes, tracks = 0.36 * len(warps), 0.17 * len(stages) * len(kinds)
-    fig = style.figure(12, lanes + tracks + 1.9, theme)
-    top = Panel(fig, 1.75, 1.1 + tracks, 9.95, lanes, theme, x=(low, high), y=(len(warps), 0))
+    fig = style.figure(12, lanes + tracks + 1.9)
+    top = Panel(fig, 1.75, 1.1 + tracks, 9.95, lanes, x=(low, high), y=(len(warps), 0))
     top.title("what each warp does; the number is the stage", raised=25)
-    colors = dict(zip(dict.fromkeys(names.values()), (theme.green, theme.blue, theme.vermillion), strict=False))
-    row_of = {warp: i for i, warp in enumerate(warps)}
-    top.row_names([f"warp {warp}, {names[warp]}" for warp in warps], at=0.45)
-    seen = frame[(frame.end > low) & (frame.start < high)]
+    colors = dict(zip(dict.fromkeys(names.values()), (LIGHT.green, LIGHT.blue, LIGHT.vermillion), strict=False))
+    places = [(low, i + 0.45) for i in range(len(warps))]
+    top.labels(places, [f"warp {warp}, {names[warp]}" for warp in warps], ha="right", offset=(-8, 0))
+    seen = spans[(spans.end > low) & (spans.start < high)]
     start, end = seen.start.clip(lower=low).to_numpy(), seen.end.clip(upper=high).to_numpy()
-    rows = seen.warp.map(row_of).to_numpy(dtype=float)
+    rows = np.searchsorted(warps, seen.warp)
     fills = np.array([colors[names[warp]] for warp in seen.warp], dtype=object)
     what = seen.what.to_numpy()
     for kind in (*BUSY, *WAITS, "in flight"):
         of_kind = what == kind
-        if not of_kind.any():
-            continue
         y, height = (rows + 0.84, 0.1) if kind == "in flight" else (rows + 0.1, 0.66)
         boxes = rectangles(start, y, end - start, height)[of_kind]
         if kind in WAITS:
-            top.boxes(boxes, theme.paper, hatch=WAITS[kind], edgecolor=theme.faint, linewidth=0.5)
+            top.boxes(boxes, LIGHT.paper, hatch=WAITS[kind], edgecolor=LIGHT.faint, linewidth=0.5)
         else:
             shade = {"reduce": 0.55, "in flight": 0.6}.get(kind, 1.0)
-            top.boxes(boxes, fills[of_kind], alpha=shade, edgecolor=theme.paper, linewidth=0.4)
+            top.boxes(boxes, fills[of_kind], alpha=shade, edgecolor=LIGHT.paper, linewidth=0.4)
     inches = (end - start) / (high - low) * top.width
     wide = (seen.stage.to_numpy() >= 0) & (inches > 0.1) & (what != "in flight")
-    for mask, color in ((np.isin(what, BUSY), theme.paper), (np.isin(what, list(WAITS)), theme.ink)):
+    for mask, color in ((np.isin(what, BUSY), LIGHT.paper), (np.isin(what, list(WAITS)), LIGHT.ink)):
         at = np.column_stack([(start + end) / 2, rows + 0.43])[wide & mask]
         top.labels(at, seen.stage[wide & mask], color, size=8)
     entries: list[tuple[str, dict]] = [(role, dict(facecolor=color)) for role, color in colors.items()]
-    if "reduce" in set(frame.what) and "compute" in colors:
+    if "reduce" in set(spans.what) and "compute" in colors:
         entries.append(("partial sums", dict(facecolor=colors["compute"], alpha=0.55)))
     entries += [
-        (kind, dict(facecolor=theme.paper, hatch=hatch, edgecolor=theme.muted, linewidth=0.5))
+        (kind, dict(facecolor=LIGHT.paper, hatch=hatch, edgecolor=LIGHT.muted, linewidth=0.5))
         for kind, hatch in WAITS.items()
-        if (frame.what == kind).any()
+        if (spans.what == kind).any()
     ]
     top.key(entries, 0, lanes + 0.1, 1.24)
-    top.note(1, 1, "thin bar below: its copies in flight", theme.muted, ha="right", offset=(0, 30))
+    top.note(1, 1, "thin bar below: its copies in flight", LIGHT.muted, ha="right", offset=(0, 30))
 
-    low_panel = Panel(fig, 1.75, 0.8, 9.95, tracks, theme, x=(low, high), y=(len(stages) * len(kinds), 0))
+    bottom = Panel(fig, 1.75, 0.8, 9.95, tracks, x=(low, high), y=(len(stages) * len(kinds), 0))
     for k, kind in enumerate(kinds):
         shown = barriers[(barriers.barrier == kind) & (barriers.end > low) & (barriers.start < high)]
         begin, finish = shown.start.clip(lower=low).to_numpy(), shown.end.clip(upper=high).to_numpy()
         y = shown.stage.to_numpy() + k * len(stages)
         boxes = rectangles(begin, y + 0.1, finish - begin, 0.8)
         odd = (shown.phase % 2).to_numpy() == 1
-        low_panel.boxes(boxes[~odd], theme.faint)
-        low_panel.boxes(boxes[odd], theme.grey)
-        fits = (finish - begin) / (high - low) * low_panel.width > 0.12
+        fits = (finish - begin) / (high - low) * bottom.width > 0.12
         middle = np.column_stack([(begin + finish) / 2, y + 0.5])
-        for some, color in ((fits & ~odd, theme.ink), (fits & odd, theme.paper)):
-            low_panel.labels(middle[some], shown.phase[some], color, size=7)
+        for some, fill, ink in ((~odd, LIGHT.faint, LIGHT.ink), (odd, LIGHT.grey, LIGHT.paper)):
+            bottom.boxes(boxes[some], fill)
+            bottom.labels(middle[some & fits], shown.phase[some & fits], ink, size=7)
         at = [(low, k * len(stages) + s + 0.5) for s in stages]
-        low_panel.labels(at, [f"{kind} {s}" for s in stages], size=7.5, ha="right", offset=(-8, 0))
-    time_ticks(low_panel)
-    low_panel.note(0, 1, "completed phases of each mbarrier: a wait for parity 0 passes while the count is odd, "
-                   "for parity 1 while it is even", theme.muted, ha="left", offset=(0, 7), size=8.5)  # fmt: skip
-    cursor([top, low_panel], time)
+        bottom.labels(at, [f"{kind} {s}" for s in stages], size=7.5, ha="right", offset=(-8, 0))
+    bottom.time_ticks()
+    bottom.note(0, 1, "completed phases of each mbarrier: a wait for parity 0 passes while the count is odd, "
+                   "for parity 1 while it is even", LIGHT.muted, ha="left", offset=(0, 7), size=8.5)  # fmt: skip
+    for panel in (top, bottom):
+        panel.cursor(time)
     return fig

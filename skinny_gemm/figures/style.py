@@ -1,14 +1,12 @@
 """One look for every figure: colours, text sizes, and the footer that says where the numbers come from.
 
-The data colours are Okabe and Ito's, safe for the common kinds of colour blindness. Since some of them have the same
-grey in print, a figure never tells two things apart by colour alone: lines also differ in dash and marker, areas in
-hatch, cells in the number written on them.
+The data colours are Okabe and Ito's, safe for the common kinds of colour blindness. Some have the same grey in print:
+lines also differ in dash and marker, areas in hatch, cells in the number written on them.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
-import matplotlib
 from matplotlib.figure import Figure
 
 SMALL, TEXT, TITLE, FOOTER = 9.5, 11.0, 12.5, 9.5  #: points; at 10 inches of width they read from the back of a room
@@ -39,11 +37,8 @@ class Theme:
         """Colours for lines and areas, in the order to use them."""
         return self.blue, self.vermillion, self.green, self.purple, self.orange, self.sky, self.grey
 
-    def colors(self) -> dict[str, str]:
-        """Every colour by its name."""
-        return {f.name: getattr(self, f.name) for f in fields(self)}
 
-
+#: Figures are drawn in LIGHT alone; `export.inline_svg` has the page recolour them.
 LIGHT = Theme(
     ink="#1b2430", muted="#566270", grid="#e3e7ec", paper="#ffffff", faint="#bcc5cf",
     blue="#0072b2", orange="#d98e04", green="#009e73", vermillion="#d55e00", purple="#b5609b", sky="#56b4e9",
@@ -72,9 +67,9 @@ RC: dict[Any, Any] = {
 }
 
 
-def figure(width: float, height: float, theme: Theme = LIGHT) -> Figure:
+def figure(width: float, height: float) -> Figure:
     """An empty figure of `width` x `height` inches that no global state knows of."""
-    return Figure(figsize=(width, height), facecolor=theme.paper, edgecolor="none")
+    return Figure(figsize=(width, height), facecolor=LIGHT.paper, edgecolor="none")
 
 
 def set_footer(fig: Figure, text: str) -> None:
@@ -82,13 +77,11 @@ def set_footer(fig: Figure, text: str) -> None:
     for old in [t for t in fig.texts if t.get_gid() == "footer"]:
         old.remove()
     if text:
-        paper = matplotlib.colors.to_hex(fig.get_facecolor())
-        color = DARK.muted if paper == DARK.paper else LIGHT.muted
         width, height = fig.get_size_inches()
         room = 0.96 * 72 * width / (0.55 * FOOTER)  # characters; one is 0.55 em wide on average
         lines = [text] if len(text) <= room else _halves(text)
         size = FOOTER * min(1, room / max(map(len, lines)))
-        look = dict(fontsize=size, color=color, ha="left", va="bottom", linespacing=1.1, gid="footer")
+        look = dict(fontsize=size, color=LIGHT.muted, ha="left", va="bottom", linespacing=1.1, gid="footer")
         fig.text(0.012, 0.06 / height, "\n".join(lines), **look)
 
 

@@ -1,22 +1,22 @@
-"""The pages of a design review, each a figure of one A4 sheet: what `review` says, in type and charts.
+"""The pages of a design review, each a figure of one A4 page: what `review` says, in type and charts.
 
 Candidates keep their letter, colour, marker and dash on every page; peers and limits are grey.
 """
 
 import textwrap
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 
 from ..analysis.performance import fastest_of_each_m, grouped, rows_of
-from ..analysis.resources import smem_table
 from ..analysis.review import AGAINST, LETTERS, Candidate, Review, campaign_facts
+from ..analysis.tactic import smem_table
 from ..figures import charts, style
+from ..figures.charts import Series, against_m, best_of_peers, in_roofline
+from ..figures.layout import draw_smem
 from ..figures.panel import Panel, tick_step
-from ..figures.resources import draw_smem
+from ..figures.style import LIGHT
 from ..records import Campaign
 from ..records.statistics import CONFIDENCE, TOLERANCE, Verdict
 from ..tactics import KERNELS
@@ -26,55 +26,27 @@ HEADING, BIG, HUGE = 15.0, 19.0, 25.0  #: points
 MAPS = 4  #: shared-memory maps on one page
 FOOT = 0.75  #: inches from the lower edge: the footer's
 _ROOM = WIDTH - 2 * MARGIN
+_HOLLOW: dict[str, Any] = dict(markersize=6, markerfacecolor="none")  #: the marks of peers
 
 
-@dataclass(frozen=True)
 class Page:
-    """One page: `name` is its file's stem, `data` what it plots or tabulates."""
+    """One page: `name` is its file's stem, `data` what it plots or tabulates; places are inches from its lower left."""
 
-    name: str
-    title: str
-    figure: Figure
-    data: pd.DataFrame
-
-
-def pages(review: Review, theme: style.Theme = style.LIGHT) -> list[Page]:
-    """All pages in order: answer, comparison, bandwidth, roofline, resources, provenance."""
-    made = [
-        ("answer", *answer(review, theme)),
-        ("comparison", *comparison(review, theme)),
-        ("bandwidth", *bandwidth(review, theme)),
-        ("roofline", *roofline(review, theme)),
-        *(("resources", *each) for each in resources(review, theme)),
-        *(("provenance", *each) for each in provenance(review, theme)),
-    ]
-    p = review.problem
-    about = f"{p.n}x{p.k}, M = {p.m}, {review.mode}, {review.device.title}"
-    for number, (_, sheet, _) in enumerate(made, 1):
-        where = f"{about}   |   {number} of {len(made)}"
-        sheet.write(WIDTH - MARGIN, HEIGHT - 0.5, where, theme.muted, ha="right", va="baseline")
-    names = [f"{number:02}-{name}" for number, (name, *_) in enumerate(made, 1)]
-    return [Page(name, sheet.title, sheet.figure, data) for name, (_, sheet, data) in zip(names, made, strict=True)]
-
-
-class Sheet:
-    """A page under way; places are inches from its lower left corner."""
-
-    def __init__(self, title: str, theme: style.Theme):
-        self.title, self.theme = title, theme
-        self.figure = style.figure(WIDTH, HEIGHT, theme)
-        self.whole = Panel(self.figure, 0, 0, WIDTH, HEIGHT, theme, x=(0, WIDTH), y=(0, HEIGHT))
+    def __init__(self, name: str, title: str, data: pd.DataFrame | None = None):
+        self.name, self.title, self.data = name, title, pd.DataFrame() if data is None else data
+        self.figure = style.figure(WIDTH, HEIGHT)
+        self.whole = Panel(self.figure, 0, 0, WIDTH, HEIGHT, (0, WIDTH), (0, HEIGHT))
         self.write(MARGIN, HEIGHT - 0.55, title, size=HEADING, va="baseline", weight="bold")
 
-    def write(self, x: float, y: float, text: str, color: str | None = None, ha: str = "left", **look) -> None:
+    def write(self, x: float, y: float, text: str, color: str | None = None, ha: str = "left", **look: Any) -> None:
         """A text at (x, y); `look` as `Labels` takes it."""
         self.whole.labels([(x, y)], [text], color, ha=ha, **look)
 
     def rule(self, y: float) -> None:
         """A line across the page."""
-        self.whole.lines([[(MARGIN, y), (WIDTH - MARGIN, y)]], self.theme.muted, linewidths=0.8)
+        self.whole.lines([[(MARGIN, y), (WIDTH - MARGIN, y)]], LIGHT.muted, linewidths=0.8)
 
-    def paragraph(self, y: float, text: str, size: float = style.TEXT, **look) -> float:
+    def paragraph(self, y: float, text: str, size: float = style.TEXT, **look: Any) -> float:
         """Writes `text` in as many lines as it needs, the first at `y`; returns the place of the next line."""
         characters = int(_ROOM * 72 / (0.55 * size))  # one is 0.55 em wide on average
         step = 1.45 * size / 72
@@ -86,42 +58,56 @@ class Sheet:
     def badge(self, x: float, y: float, candidate: Candidate, size: float = style.TEXT) -> None:
         """The candidate's marker and letter."""
         marker = look(candidate)["marker"]
-        self.whole.line([x], [y], color_of(candidate, self.theme), marker=marker, markersize=0.75 * size, linestyle="")
+        self.whole.line([x], [y], color_of(candidate), marker=marker, markersize=0.75 * size, linestyle="")
         self.write(x + 0.014 * size, y, candidate.letter, size=size, weight="bold")
 
 
-def answer(review: Review, theme: style.Theme) -> tuple[Sheet, pd.DataFrame]:
+def pages(review: Review) -> list[Page]:
+    """All pages in order: answer, comparison, bandwidth, roofline, resources, provenance."""
+    parts = answer, comparison, bandwidth, roofline, resources, provenance
+    made = [page for part in parts for page in part(review)]
+    p = review.problem
+    about = f"{p.n}x{p.k}, M = {p.m}, {review.mode}, {review.device.title}"
+    for number, page in enumerate(made, 1):
+        page.name = f"{number:02}-{page.name}"
+        where = f"{about}   |   {number} of {len(made)}"
+        page.write(WIDTH - MARGIN, HEIGHT - 0.5, where, LIGHT.muted, ha="right", va="baseline")
+    return made
+
+
+def answer(review: Review) -> list[Page]:
     """The cover: the question and the answer."""
-    sheet = Sheet("Design review", theme)
-    sheet.write(MARGIN, 6.95, review.question(), size=HUGE, weight="bold", va="baseline")
-    y = sheet.paragraph(6.6, review.setting(), color=theme.muted) - 0.15
-    sheet.whole.boxes([(MARGIN, y - 0.95, _ROOM, 0.95)], theme.grid)
+    page = Page("answer", "Design review", review.comparison())
+    page.write(MARGIN, 6.95, review.question(), size=HUGE, weight="bold", va="baseline")
+    y = page.paragraph(6.6, review.setting(), color=LIGHT.muted) - 0.15
+    page.whole.boxes([(MARGIN, y - 0.95, _ROOM, 0.95)], LIGHT.grid)
     best = review.winner
     if best is None:
-        sheet.write(MARGIN + 0.25, y - 0.48, "No recorded answer", size=BIG, weight="bold")
+        page.write(MARGIN + 0.25, y - 0.48, "No recorded answer", size=BIG, weight="bold")
     else:
         row = review.timed[best.letter]
-        sheet.badge(MARGIN + 0.35, y - 0.48, best, BIG)
-        sheet.write(MARGIN + 1.0, y - 0.48, best.text, size=BIG, weight="bold")
-        sheet.write(WIDTH - MARGIN - 0.25, y - 0.36, f"{row.median_us:.3f} us", size=BIG, ha="right", weight="bold")
+        page.badge(MARGIN + 0.35, y - 0.48, best, BIG)
+        page.write(MARGIN + 1.0, y - 0.48, best.text, size=BIG, weight="bold")
+        page.write(WIDTH - MARGIN - 0.25, y - 0.36, f"{row.median_us:.3f} us", size=BIG, ha="right", weight="bold")
         interval = f"{100 * CONFIDENCE:g} % interval {row.low_us:.3f} to {row.high_us:.3f} us, {row.samples} samples"
-        sheet.write(WIDTH - MARGIN - 0.25, y - 0.72, interval, size=style.TEXT, ha="right")
+        page.write(WIDTH - MARGIN - 0.25, y - 0.72, interval, size=style.TEXT, ha="right")
     y -= 1.35
     for sentence in review.answer():
-        y = sheet.paragraph(y, sentence) - 0.07
+        y = page.paragraph(y, sentence) - 0.07
     y -= 0.2
-    sheet.write(MARGIN, y, "Candidates", size=style.TITLE, weight="bold", va="baseline")
+    page.write(MARGIN, y, "Candidates", size=style.TITLE, weight="bold", va="baseline")
     for i, candidate in enumerate(review.candidates):
         at = y - 0.32 - 0.27 * i
-        sheet.badge(MARGIN + 0.1, at, candidate)
-        sheet.write(MARGIN + 0.6, at, candidate.text)
-        sheet.write(MARGIN + 3.4, at, candidate.note, theme.muted)
-    return sheet, review.comparison()
+        page.badge(MARGIN + 0.1, at, candidate)
+        page.write(MARGIN + 0.6, at, candidate.text)
+        page.write(MARGIN + 3.4, at, candidate.note, LIGHT.muted)
+    return [page]
 
 
-def comparison(review: Review, theme: style.Theme) -> tuple[Sheet, pd.DataFrame]:
+def comparison(review: Review) -> list[Page]:
     """Every candidate and peer with its interval, and the verdicts."""
-    sheet, table = Sheet("Comparison", theme), review.comparison()
+    table = review.comparison()
+    page = Page("comparison", "Comparison", table)
     candidates = {candidate.letter: candidate for candidate in review.candidates}
     runs = {campaign.id: number for number, campaign in enumerate(review.campaigns, 1)}
     rivals = [name for name in table if name.startswith(AGAINST)]
@@ -130,169 +116,163 @@ def comparison(review: Review, theme: style.Theme) -> tuple[Sheet, pd.DataFrame]
     columns = {"median, us": 5.62, f"{100 * CONFIDENCE:g} % interval": 7.0, "over bound": 7.85, "run": 8.25}
     top = HEIGHT - 1.2
     for name, x in columns.items():
-        sheet.write(x, top, name, theme.muted, ha="right")
-    sheet.rule(top - 0.5 * step)
+        page.write(x, top, name, LIGHT.muted, ha="right")
+    page.rule(top - 0.5 * step)
     bottom = top - (len(table) + 0.5) * step
-    chart = Panel(sheet.figure, 8.5, bottom, 2.6, len(table) * step, theme, _span(review), (len(table), 0))
+    chart = Panel(page.figure, 8.5, bottom, 2.6, len(table) * step, _span(review), (len(table), 0))
     for i, row in enumerate(table.itertuples()):
         y, candidate = top - (i + 1) * step, candidates.get(row.name)
-        color, marker = theme.muted, "|"
+        color, marker = LIGHT.muted, "|"
         if candidate:
-            sheet.badge(MARGIN + 0.1, y, candidate)
-            color, marker = color_of(candidate, theme), look(candidate)["marker"]
-        sheet.write(MARGIN + 0.5, y, f"{row.kernel} {row.tactic}".strip() or row.name)
-        sheet.write(3.2, y, row.note if row.kernel else "the least that reading the weight took", theme.muted)
+            page.badge(MARGIN + 0.1, y, candidate)
+            color, marker = color_of(candidate), look(candidate)["marker"]
+        page.write(MARGIN + 0.5, y, f"{row.kernel} {row.tactic}".strip() or row.name)
+        page.write(3.2, y, row.note if row.kernel else "the least that reading the weight took", LIGHT.muted)
         if pd.isna(row.median_us):
-            sheet.write(7.0, y, "not recorded", theme.muted, ha="right")
+            page.write(7.0, y, "not recorded", LIGHT.muted, ha="right")
             continue
         cells = [f"{row.median_us:.3f}"]
         if row.kernel:
             over = f"{row.median_us / review.bound:.3f}" if review.bound else "-"
             cells += [f"{row.low_us:.3f} to {row.high_us:.3f}", over, str(runs[row.campaign])]
         for text, x in zip(cells, columns.values(), strict=False):
-            sheet.write(x, y, text, ha="right")
-        if row.kernel:
-            _interval(chart, i + 0.5, row, color, marker)
-    sheet.rule(bottom)
-    sheet.write(11.1, top, "us per launch", theme.muted, ha="right")
+            page.write(x, y, text, ha="right")
+        if row.kernel and row.low_us > chart.x[1]:  # beyond the edge
+            chart.labels([(chart.x[1], i + 0.5)], ["→"], color, ha="right", size=style.TITLE)
+        elif row.kernel:
+            chart.lines([[(row.low_us, i + 0.5), (row.high_us, i + 0.5)]], color, linewidths=2.2)
+            chart.line([row.median_us], [i + 0.5], color, marker=marker, markersize=7, linestyle="")
+    page.rule(bottom)
+    page.write(11.1, top, "us per launch", LIGHT.muted, ha="right")
     _axis(chart, review.bound, 36 * step)
     y = bottom - 0.62
     if len(judged):
-        sheet.write(MARGIN, y, "Verdicts: the row against the column", size=style.TITLE, weight="bold", va="baseline")
+        page.write(MARGIN, y, "Verdicts: the row against the column", size=style.TITLE, weight="bold", va="baseline")
         y -= 0.36
         places = {name: 3.4 + 1.95 * i for i, name in enumerate(rivals)}
         for name, x in places.items():
-            sheet.write(x, y, f"against {name.removeprefix(AGAINST)}", theme.muted)
-        sheet.rule(y - 0.5 * step)
+            page.write(x, y, f"against {name.removeprefix(AGAINST)}", LIGHT.muted)
+        page.rule(y - 0.5 * step)
         medians = table.set_index("name").median_us
         for row in judged.to_dict("records"):
             y -= step
-            sheet.badge(MARGIN + 0.1, y, candidates[row["name"]])
-            sheet.write(MARGIN + 0.5, y, candidates[row["name"]].text)
+            page.badge(MARGIN + 0.1, y, candidates[row["name"]])
+            page.write(MARGIN + 0.5, y, candidates[row["name"]].text)
             for name, x in places.items():
                 word = row[name]
                 if pd.notna(word):
-                    sheet.write(x, y, word, weight="bold" if word in (Verdict.FASTER, Verdict.SLOWER) else "normal")
+                    page.write(x, y, word, weight="bold" if word in (Verdict.FASTER, Verdict.SLOWER) else "normal")
                     change = row["median_us"] / medians[name.removeprefix(AGAINST)] - 1
-                    sheet.write(x + 1.72, y, f"{100 * change:+.1f} %", theme.muted, ha="right")
+                    page.write(x + 1.72, y, f"{100 * change:+.1f} %", LIGHT.muted, ha="right")
         y -= step
     words = (
         f"FASTER, SLOWER: the {100 * CONFIDENCE:g} % intervals are disjoint. SAME: they prove a difference of at most "
         f"{100 * TOLERANCE:g} %. UNDECIDED: neither. Percentages: difference of the medians. Peers at their fastest "
         "recorded tactic; cublas and triton launch without programmatic dependent launch. run: see the provenance page."
     )
-    sheet.paragraph(max(y - 0.05, 0.95), words, size=style.SMALL, color=theme.muted)
-    return sheet, table
+    page.paragraph(max(y - 0.05, 0.95), words, size=style.SMALL, color=LIGHT.muted)
+    return [page]
 
 
-def bandwidth(review: Review, theme: style.Theme) -> tuple[Sheet, pd.DataFrame]:
+def bandwidth(review: Review) -> list[Page]:
     """Bandwidth against M: candidates bold, all other tactics of their kernels faint, peers at best, the limits."""
-    over = "bytes over exposed time" if review.mode == "exposed" else "bandwidth"
-    sheet = Sheet(f"{over.capitalize()} against M", theme)
-    rows = rows_of(review.table)
+    over = "Bytes over exposed time" if review.mode == "exposed" else "Bandwidth"
+    page = Page("bandwidth", f"{over} against M", review.lead.table)
+    rows = rows_of(review.lead.table)
     tactics = grouped((row for row in rows if row.kernel in KERNELS), "kernel", "tactic")
     peers = {name: fastest_of_each_m(row for row in rows if row.kernel == name) for name in review.peers}
     drawn = [(row.m, row.tbs) for group in [*tactics.values(), *peers.values()] for row in group]
-    place = 1.0, 1.15, 7.3, 5.75
-    panel = charts.bandwidth_panel(sheet.figure, place, drawn, review.limits, review.problem.m, theme)
+    limits = review.lead.limits()
+    panel = charts.bandwidth_panel(page.figure, (1.0, 1.15, 7.3, 5.75), drawn, limits, review.problem.m)
 
     ends = []
-    for i, (name, tbs) in enumerate(review.limits.items()):
-        panel.line(panel.x, (tbs, tbs), theme.muted, linewidth=1.2, linestyle=style.DASHES[(i + 1) % 4])
-        ends.append((panel.x[1], tbs, name, theme.muted))
+    for i, (name, tbs) in enumerate(limits.items()):
+        panel.line(panel.x, (tbs, tbs), LIGHT.muted, linewidth=1.2, linestyle=style.DASHES[(i + 1) % 4])
+        ends.append((panel.x[1], tbs, name, LIGHT.muted))
     context = [np.array([(np.log2(row.m), row.tbs) for row in group]) for group in tactics.values()]
-    panel.lines([line for line in context if len(line) > 1], theme.faint, linewidths=0.8)
+    panel.lines([line for line in context if len(line) > 1], LIGHT.faint, linewidths=0.8)
     if context:
         x, y = np.concatenate(context).T
-        panel.line(x, y, theme.faint, linestyle="", marker=".", markersize=3)
-    series = [
-        charts.Series(name, charts.against_m(group), theme.muted, _peer_look(i, 1.4))
-        for i, (name, group) in enumerate(peers.items())
-    ]
+        panel.line(x, y, LIGHT.faint, linestyle="", marker=".", markersize=3)
+    series = best_of_peers(peers, against_m, [LIGHT.muted], linewidth=1.4, **_HOLLOW)
     absent: list[str] = []
     for candidate in reversed(review.candidates):  # the first on top
         group = tactics.get((candidate.kernel, str(candidate.tactic)))
         if group:
             bold = dict(linewidth=2.6, markersize=7, zorder=3, **look(candidate))
-            series.append(
-                charts.Series(candidate.name, charts.against_m(group), color_of(candidate, theme), bold, intervals=True)
-            )
+            series.append(Series(candidate.name, against_m(group), color_of(candidate), bold, intervals=True))
         else:
             absent.insert(0, candidate.letter)
     charts.end_labels(panel, ends + charts.draw_against_m(panel, series), bold=review.candidates[0].name)
     if absent:
         panel.note(0.02, 0.03, f"not recorded at any M: {', '.join(absent)}", ha="left", va="bottom")
-    return sheet, review.table
+    return [page]
 
 
-def roofline(review: Review, theme: style.Theme) -> tuple[Sheet, pd.DataFrame]:
+def roofline(review: Review) -> list[Page]:
     """The roofline with measured ceilings: the candidates and peers at each M, the M in question ringed."""
-    over = " over exposed time" if review.mode == "exposed" else ""
-    sheet = Sheet(f"Roofline{over}", theme)
-    tactics, kernels = (grouped(rows_of(review.table), *names) for names in (("kernel", "tactic"), ("kernel",)))
-    series = [
-        charts.Series(name, charts.in_roofline(fastest_of_each_m(kernels[name])), theme.muted, _peer_look(i, 1.2))
-        for i, name in enumerate(review.peers)
-    ]
+    title = "Roofline over exposed time" if review.mode == "exposed" else "Roofline"
+    page = Page("roofline", title, review.lead.table)
+    tactics, kernels = (grouped(rows_of(review.lead.table), *names) for names in (("kernel", "tactic"), ("kernel",)))
+    peers = {name: kernels[name] for name in review.peers}
+    series = best_of_peers(peers, in_roofline, [LIGHT.muted], linewidth=1.2, **_HOLLOW)
     for candidate in reversed(review.candidates):  # the first on top
-        group, color = tactics.get((candidate.kernel, str(candidate.tactic)), []), color_of(candidate, theme)
+        group, color = tactics.get((candidate.kernel, str(candidate.tactic)), []), color_of(candidate)
         if group:
             bold = dict(linewidth=2.2, markersize=7, **look(candidate))
-            series.append(charts.Series(candidate.name, charts.in_roofline(group), color, bold))
+            series.append(Series(candidate.name, in_roofline(group), color, bold))
             series += charts.ring(group, review.problem.m, color, 14, 1.6)
-    place = 1.0, 1.15, _ROOM - 0.5, 5.75
-    charts.draw_roofline(sheet.figure, place, series, review.memory, review.compute, review.problem, theme)
-    return sheet, review.table
+    charts.draw_roofline(page.figure, (1.0, 1.15, _ROOM - 0.5, 5.75), series, *review.lead.roofs(), review.problem)
+    return [page]
 
 
-def resources(review: Review, theme: style.Theme) -> list[tuple[Sheet, pd.DataFrame]]:
+def resources(review: Review) -> list[Page]:
     """Shared memory, registers and residency of each candidate, a few to a page."""
     made = []
     for start in range(0, len(review.candidates), MAPS):
-        sheet, tables = Sheet("Shared memory of an SM, registers, residency", theme), []
+        page, tables = Page("resources", "Shared memory of an SM, registers, residency"), []
         for i, candidate in enumerate(review.candidates[start : start + MAPS]):
             footprint, known = candidate.footprint, candidate.resources
             top = HEIGHT - 1.15 - 1.68 * i
-            sheet.badge(MARGIN + 0.1, top, candidate, style.TITLE)
-            sheet.write(MARGIN + 0.55, top, candidate.text, size=style.TITLE, weight="bold")
+            page.badge(MARGIN + 0.1, top, candidate, style.TITLE)
+            page.write(MARGIN + 0.55, top, candidate.text, size=style.TITLE, weight="bold")
             facts = f"{footprint.describe()}; {footprint.smem_bytes:,} B and {footprint.threads} threads per CTA"
-            sheet.write(MARGIN + 3.4, top, facts)
-            registers = "registers: not compiled yet"
-            if known:
-                registers = f"{known.registers} registers per thread, {known.spill_bytes} B spilled"
-            sheet.write(MARGIN + 3.4, top - 0.22, registers, theme.muted)
-            draw_smem(sheet.figure, MARGIN, top - 0.85, _ROOM, footprint, review.device, theme)
-            table = smem_table(footprint, review.device)
-            table.insert(0, "candidate", candidate.letter)
-            tables.append(table)
-        made.append((sheet, pd.concat(tables, ignore_index=True)))
+            page.write(MARGIN + 3.4, top, facts)
+            registers = known and f"{known.registers} registers per thread, {known.spill_bytes} B spilled"
+            page.write(MARGIN + 3.4, top - 0.22, registers or "registers: not compiled yet", LIGHT.muted)
+            draw_smem(page.figure, MARGIN, top - 0.85, _ROOM, footprint, review.device)
+            tables.append(smem_table(footprint, review.device))
+            tables[-1].insert(0, "candidate", candidate.letter)
+        page.data = pd.concat(tables, ignore_index=True)
+        made.append(page)
     return made
 
 
-def provenance(review: Review, theme: style.Theme) -> list[tuple[Sheet, pd.DataFrame]]:
+def provenance(review: Review) -> list[Page]:
     """Campaigns, machine, commits, clocks and the commands that make it all again."""
-    sheet, facts = Sheet("Provenance", theme), review.provenance()
-    y = _command(sheet, HEIGHT - 1.15, "Make this pack again", facts["reproduce"])
+    page, facts = Page("provenance", "Provenance", pd.DataFrame(columns=["id"])), review.provenance()
+    y = _command(page, HEIGHT - 1.15, "Make this pack again", facts["reproduce"])
     drawn = f"Drawn at commit {facts['drawn_at']} from the records in data/campaigns."
-    y = sheet.paragraph(y, drawn, size=style.SMALL, color=theme.muted) - 0.4
+    y = page.paragraph(y, drawn, size=style.SMALL, color=LIGHT.muted) - 0.4
     if not review.campaigns:
-        sheet.paragraph(y, "No campaign: nothing was recorded of this weight in this mode on this device.")
-        return [(sheet, pd.DataFrame(columns=["id"]))]
-    sheets: list[tuple[Sheet, list[dict]]] = [(sheet, [])]
+        page.paragraph(y, "No campaign: nothing was recorded of this weight in this mode on this device.")
+    made = [page]
+    told: list[dict] = []  # on the last of them
     for number, campaign in enumerate(review.campaigns, 1):
-        height = HEIGHT - _campaign(Sheet("", theme), HEIGHT, number, campaign)
-        if sheets[-1][1] and y - height < FOOT:
-            sheets.append((Sheet("Provenance, continued", theme), []))
-            y = HEIGHT - 1.15
-        y = _campaign(sheets[-1][0], y, number, campaign) - 0.3
-        sheets[-1][1].append(campaign_facts(campaign))
-    return [(sheet, pd.DataFrame(campaigns)) for sheet, campaigns in sheets]
+        height = HEIGHT - _campaign(Page("", ""), HEIGHT, number, campaign)
+        if told and y - height < FOOT:
+            made.append(Page("provenance", "Provenance, continued"))
+            y, told = HEIGHT - 1.15, []
+        y = _campaign(made[-1], y, number, campaign) - 0.3
+        told.append(campaign_facts(campaign))
+        made[-1].data = pd.DataFrame(told)
+    return made
 
 
-def _campaign(sheet: Sheet, y: float, number: int, campaign: Campaign) -> float:
+def _campaign(page: Page, y: float, number: int, campaign: Campaign) -> float:
     """What a reader needs to know of a run, from `y` downwards; returns the place of what follows."""
-    sheet.rule(y + 0.22)
-    sheet.write(MARGIN, y, f"Run {number}:  {campaign.id}", size=style.TITLE, weight="bold", va="baseline")
+    page.rule(y + 0.22)
+    page.write(MARGIN, y, f"Run {number}:  {campaign.id}", size=style.TITLE, weight="bold", va="baseline")
     facts = campaign_facts(campaign)
     lines = [
         f"{campaign.gpu}, driver {campaign.driver}, CUDA {campaign.cuda}, PyTorch {campaign.torch}, CuTe DSL "
@@ -304,34 +284,29 @@ def _campaign(sheet: Sheet, y: float, number: int, campaign: Campaign) -> float:
     ]
     y -= 0.27
     for line in lines:
-        y = sheet.paragraph(y, line, size=style.SMALL)
-    return _command(sheet, y - 0.06, "Measure again", campaign.command)
+        y = page.paragraph(y, line, size=style.SMALL)
+    return _command(page, y - 0.06, "Measure again", campaign.command)
 
 
-def _command(sheet: Sheet, y: float, what: str, command: str) -> float:
+def _command(page: Page, y: float, what: str, command: str) -> float:
     """A heading and a command, in as many lines as it needs; returns the place of what follows."""
-    sheet.write(MARGIN, y, what, sheet.theme.muted, va="baseline")
+    page.write(MARGIN, y, what, LIGHT.muted, va="baseline")
     y -= 0.22
     for line in broken(command, int(_ROOM * 72 / (0.62 * style.SMALL))):
-        sheet.write(MARGIN + 0.1, y, line, va="baseline", family="monospace")
+        page.write(MARGIN + 0.1, y, line, va="baseline", family="monospace")
         y -= 0.19
     return y - 0.08
 
 
-def color_of(candidate: Candidate, theme: style.Theme) -> str:
+def color_of(candidate: Candidate) -> str:
     """The candidate's colour, the same on every page."""
-    return theme.series[LETTERS.index(candidate.letter)]
+    return LIGHT.series[LETTERS.index(candidate.letter)]
 
 
 def look(candidate: Candidate) -> dict[str, Any]:
     """The candidate's marker and dash."""
     i = LETTERS.index(candidate.letter)
     return dict(marker=style.MARKERS[i], linestyle=style.DASHES[i])
-
-
-def _peer_look(i: int, width: float) -> dict[str, Any]:
-    look = dict(linestyle=style.DASHES[i + 1], marker=style.MARKERS[i + 1], markerfacecolor="none")
-    return dict(linewidth=width, markersize=6, **look)
 
 
 def _span(review: Review) -> tuple[float, float]:
@@ -345,16 +320,6 @@ def _span(review: Review) -> tuple[float, float]:
     return low - room, high + room
 
 
-def _interval(chart: Panel, y: float, row: Any, color: str, marker: str) -> None:
-    """A median with its interval, or an arrow where it is beyond the edge."""
-    if row.low_us > chart.x[1]:
-        chart.labels([(chart.x[1], y)], ["→"], color, ha="right", size=style.TITLE)
-        return
-    ends = [[(row.low_us, y), (row.high_us, y)]]
-    chart.lines(ends, color, linewidths=2.2)
-    chart.line([row.median_us], [y], color, marker=marker, markersize=7, linestyle="")
-
-
 def _axis(chart: Panel, bound: float | None, raised: float) -> None:
     """Ticks, and the bound with its name `raised` points above the chart."""
     low, high = chart.x
@@ -362,8 +327,8 @@ def _axis(chart: Panel, bound: float | None, raised: float) -> None:
     values = np.arange(np.ceil(low / step) * step, high, step)
     chart.ticks("x", values, [f"{value:g}" for value in values.round(3)])
     if bound and low < bound < high:
-        chart.lines([[(bound, 0), (bound, chart.y[0])]], chart.theme.ink, linewidths=1.2, linestyles=[(0, (4, 2))])
-        chart.labels([(bound, 0)], ["bound"], chart.theme.muted, offset=(0, raised))
+        chart.lines([[(bound, 0), (bound, chart.y[0])]], LIGHT.ink, linewidths=1.2, linestyles=[(0, (4, 2))])
+        chart.labels([(bound, 0)], ["bound"], LIGHT.muted, offset=(0, raised))
 
 
 def broken(command: str, room: int) -> list[str]:

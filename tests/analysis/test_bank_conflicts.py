@@ -1,10 +1,20 @@
-"""What the bank model says of every kind of access is what a traced run of each kernel shows, and is drawn so."""
+"""Accesses to shared memory as tables say what the layouts, the PTX ISA and a traced run say.
+
+- every lane of a load is at the address the kernel's own offset function gives, and its bytes fill the registers that
+  the PTX ISA's fragment maps name;
+- a conflict in the table of a load is a conflict of the bank model;
+- what the bank model says of every kind of access is what a traced run of each kernel shows, and is drawn so.
+"""
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from skinny_gemm.analysis.bank_conflicts import PLAIN, SHIPPED, TRACED
+from skinny_gemm.analysis.bank_conflicts import PLAIN, SHIPPED, TRACED, ldmatrix_table, x_load_table
 from skinny_gemm.explore import conflicts
+from skinny_gemm.layouts import banks, fragments
+from skinny_gemm.layouts import warp_splitk as layout
 from skinny_gemm.problem import GemmProblem
 from skinny_gemm.tactics import WarpSplitKTactic, WsGemmTactic
 from tests.support.drawings import texts
@@ -39,3 +49,44 @@ def test_of_the_weight_stationary_gemm(text):
 def test_an_illegal_tactic_is_refused_in_words():
     with pytest.raises(ValueError, match="stages is 1"):
         conflicts(WarpSplitKTactic(16, 8, 128, 1, 1), GemmProblem(5, 32, 512))
+
+
+loads = st.tuples(st.sampled_from("AB"), st.integers(0, 3), st.integers(0, 1), st.sampled_from([128, 256]))
+
+
+@settings(deadline=None)
+@given(loads, st.booleans())
+def test_the_table_is_the_kernels_own_arithmetic(load, swizzled):
+    operand, warp, step, k_tile = load
+    table = ldmatrix_table(operand, warp, step, 0, k_tile, swizzled)
+    if swizzled:
+        offset = {"A": layout.a_offset, "B": layout.b_offset}[operand]
+        assert (table.address == 2 * offset(warp, step, 0, np.arange(32), k_tile)).all()
+    wavefronts = int((table.groupby("matrix").turn.max() + 1).sum())
+    assert wavefronts == banks.wavefronts(table.address.to_numpy(), 16)
+    assert wavefronts == (4 if swizzled else 32)
+
+
+def test_registers_hold_the_fragment_that_mma_wants():
+    table = ldmatrix_table("A", 2, 0, 1, 256)
+    first_k = table.col.min()
+    for lane in range(32):
+        for register in range(4):
+            source = table[(table.register == register) & (table.first_lane == lane // 4 * 4)].iloc[0]
+            row, k = fragments.a_element(lane, register, 0)
+            assert (source.row, source.col - first_k) == (row, k // 8 * 8)
+
+
+def test_unknown_operand_is_named():
+    with pytest.raises(ValueError, match="operand is 'C'"):
+        ldmatrix_table("C", 0, 0, 0, 128)
+
+
+@given(st.sampled_from([64, 96, 128, 224, 448, 512, 1024]), st.booleans(), st.integers(0, 1))
+def test_the_wavefronts_of_a_load_of_x_are_the_bank_models(k_slice, padded, block):
+    table = x_load_table(k_slice, padded, block)
+    assert table.wavefront.max() + 1 == banks.wavefronts(table.address.to_numpy(), 16)
+    assert table.wavefront.max() + 1 == (8 if not padded and k_slice % 64 == 0 else 4)
+    pairs = table[["wavefront", "bank"]].drop_duplicates()
+    assert len(pairs) == 32, "no two lanes at the same banks in the same wavefront"
+    assert (table.address // table.token.clip(lower=1) >= 2 * k_slice)[table.token > 0].all()

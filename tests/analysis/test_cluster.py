@@ -89,11 +89,12 @@ def test_the_state_is_told_in_words(settled):
     _, _, spans = settled
     for what in ("wait x", "multiply", "push", "settle", "wait slot"):
         span = spans[(spans.what == what) & (spans.cta == 1)].iloc[-1]
-        state = cluster.cluster_state(spans[spans.cta == 1], int(span.start), cluster.settle_sentence).set_index("warp")
-        assert state.doing[span.warp] == cluster.settle_sentence(span) and state.line[span.warp] == span.line
-    begin = cluster.cluster_state(spans, -1, cluster.settle_sentence)
+        state = cluster.settle_state(spans[spans.cta == 1], int(span.start)).set_index("warp")
+        sentence = cluster.SETTLE_SENTENCES[what].format_map(span)
+        assert state.doing[span.warp] == sentence and state.line[span.warp] == span.line
+    begin = cluster.settle_state(spans, -1)
     assert (begin.doing == "loads weights").all()
-    assert cluster.cluster_state(spans, int(spans.end.max()), cluster.settle_sentence).doing.eq("done").all()
+    assert cluster.settle_state(spans, int(spans.end.max())).doing.eq("done").all()
 
 
 def test_what_lands_is_what_the_barriers_expect(settled):

@@ -68,7 +68,7 @@ def test_another_problem_starts_again(explorer):
     explorer.m.value = 16
     assert explorer.trouble.value == "" and candidates(explorer) != at_8
     explorer.mode.value = "isolated"
-    assert set(explorer.review.table["mode"]) == {"isolated"}
+    assert set(explorer.review.lead.table["mode"]) == {"isolated"}
     explorer.m.value = 7
     assert "No recorded answer" in text(explorer.answer) and candidates(explorer)
 

@@ -19,7 +19,7 @@ import pytest
 from skinny_gemm import device, records, tactics
 from skinny_gemm.bench.task import Measurement
 from skinny_gemm.explore import TacticExplorer
-from skinny_gemm.figures import performance, views
+from skinny_gemm.figures import charts, views
 from skinny_gemm.problem import FrontProblem, GemmProblem
 from skinny_gemm.records import model
 from skinny_gemm.tactics import Footprint, Tactic
@@ -174,7 +174,7 @@ def test_a_callback_that_raises_shows_its_sentence_and_where(explorer, monkeypat
     def fail(*_, **__):
         raise RuntimeError("the <chart> broke")
 
-    monkeypatch.setattr(performance, "bandwidth", fail)
+    monkeypatch.setattr(charts, "bandwidth_panel", fail)
     explorer.m.value = 9
     assert "the &lt;chart&gt; broke" in explorer.trouble.value and "in fail" in explorer.trouble.value
     monkeypatch.undo()

@@ -34,7 +34,7 @@ FOOTER = (
 
 def figure() -> Figure:
     fig = style.figure(6, 3)
-    panel = Panel(fig, 1, 0.8, 4, 1.6, style.LIGHT, x=(1, 2), y=(3, 4))
+    panel = Panel(fig, 1, 0.8, 4, 1.6, (1, 2), (3, 4))
     panel.line([1, 2], [3, 4], style.LIGHT.blue)
     panel.title("a title that stays text")
     panel.ticks("x", [1, 2], ["one", "two"], "the x name")
@@ -123,7 +123,7 @@ def test_themes_can_be_told_apart_on_their_paper():
         return (high + 0.05) / (low + 0.05)
 
     for theme in (style.LIGHT, style.DARK):
-        assert len(set(theme.colors().values())) == len(theme.colors())
+        assert len(set(vars(theme).values())) == len(vars(theme))
         assert contrast(theme.ink, theme.paper) > 12 and contrast(theme.muted, theme.paper) > 5
         for color in theme.series:
             assert contrast(color, theme.paper) > 2.3, color

@@ -48,12 +48,11 @@ def test_provenance_is_told_in_full(small):
 def test_every_campaign_is_told_above_the_footer_however_long(small):
     (one,) = small.campaigns
     long = tuple(replace(one, id=f"run-{i}", command=one.command + 200 * " --m 1") for i in range(3))
-    made = pages.provenance(replace(small, campaigns=long), style.LIGHT)
-    assert sum(len(data) for _, data in made) == len(long)
-    sheets = [sheet for sheet, _ in made]
-    assert len(sheets) > 1
-    for sheet in sheets:
-        low = [y for labels in sheet.figure.findobj(Labels) for _, y in labels.points]
+    made = pages.provenance(replace(small, campaigns=long))
+    assert sum(len(page.data) for page in made) == len(long)
+    assert len(made) > 1
+    for page in made:
+        low = [y for labels in page.figure.findobj(Labels) for _, y in labels.points]
         assert min(low) > pages.FOOT - 0.2
 
 
@@ -67,7 +66,7 @@ def test_a_broken_command_is_the_same_command():
 
 
 def test_candidates_are_told_apart_without_colour(small):
-    looks = [pages.look(c) | {"color": pages.color_of(c, style.LIGHT)} for c in small.candidates]
+    looks = [pages.look(c) | {"color": pages.color_of(c)} for c in small.candidates]
     for name in ("marker", "linestyle", "color"):
         assert len({str(look[name]) for look in looks}) == len(looks), name
     assert len(style.MARKERS) >= len(review.LETTERS) <= len(style.DASHES)
@@ -78,9 +77,9 @@ def test_the_charts_plot_the_records(small):
                        ("roofline", lambda r: np.log10(r.intensity), lambda r: np.log10(r.tflops))):  # fmt: skip
         drawn = page(small, name)
         for candidate in small.candidates[:2]:
-            rows = small.table[small.table.tactic == str(candidate.tactic)]
+            rows = small.lead.table[small.lead.table.tactic == str(candidate.tactic)]
             wanted = np.array([(x(row), y(row)) for row in rows.itertuples()])
-            color = pages.color_of(candidate, style.LIGHT)
+            color = pages.color_of(candidate)
             lines = [
                 np.column_stack(artist.get_data())
                 for artist in drawn.figure.artists

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from skinny_gemm.analysis.errors import error_table
-from skinny_gemm.figures.errors import error_histogram
+from skinny_gemm.analysis.performance import error_table
+from skinny_gemm.figures.charts import error_histogram
 from tests.support.drawings import texts
 
 

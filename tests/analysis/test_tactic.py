@@ -12,7 +12,7 @@ import pytest
 from matplotlib.lines import Line2D
 
 from skinny_gemm import device, tactics
-from skinny_gemm.figures import neighbours, performance, style
+from skinny_gemm.figures import charts, style, views
 from skinny_gemm.figures.views import FIGURES, tactic_view
 from skinny_gemm.problem import GemmProblem
 from skinny_gemm.records import model
@@ -112,7 +112,7 @@ def test_a_field_of_many_values_shows_those_near_the_possible_ones():
     view = view_of(tactic=kind.parse("7,2,8,3,8,1"), problem=front, kernel="ws-gemm")
     staged = view.neighbours[view.neighbours.control == "staged"]
     possible = staged.value[staged.reason == ""]
-    shown = neighbours._near_possible(list(staged.itertuples()))
+    shown = views._near_possible(list(staged.itertuples()))
     assert len(staged.value.unique()) > 50 and set(possible) <= set(shown) and len(shown) <= len(possible) + 6
 
 
@@ -129,7 +129,7 @@ def test_the_steps_are_written_and_filled_only_from_records(view):
 
 
 def test_a_change_that_rounds_to_nothing_has_no_sign():
-    assert [neighbours._percent(v) for v in (0.0004, -0.0004, 0.013, -0.5)] == ["0.0 %", "0.0 %", "+1.3 %", "-50.0 %"]
+    assert [views._percent(v) for v in (0.0004, -0.0004, 0.013, -0.5)] == ["0.0 %", "0.0 %", "+1.3 %", "-50.0 %"]
 
 
 def test_without_records_all_is_the_models_and_says_so():
@@ -172,9 +172,10 @@ def test_the_curve_is_beside_the_records_with_its_error(view):
     np.testing.assert_allclose(10 ** drawn.get_ydata(), intensity * view.curve.tbs)
 
 
-def test_ridges_are_where_ceilings_meet(view):
+def test_ridges_are_where_ceilings_meet():
+    fig = style.figure(7, 4)
     memory, compute = {"HBM read": 4.0, "L2 read": 8.0}, {"BF16 mma": 600.0}
-    fig = performance.roofline(view.table, "warp-splitk", (), str(TACTIC), PROBLEM, memory, compute)
+    charts.draw_roofline(fig, (1, 1, 5, 2), [], memory, compute, PROBLEM, "roofline")
     assert {"HBM ridge 150", "L2 ridge 75"} <= set(texts(fig))
 
 
