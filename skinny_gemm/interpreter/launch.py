@@ -4,7 +4,6 @@ import gc
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -15,19 +14,17 @@ from ..artifact import CompiledKernel, LaunchArguments, Parameter
 from ..checks import is_integer
 from ..layouts import WARP
 from . import codegen, flow, parser
-from .clusters import LARGEST
-from .context import Context, Triple
-from .machine import FILLS, Machine
+from .machine import FILLS, Context, Machine, Triple
 from .memory import Buffer, GlobalMemory, as_bytes
 from .observers import Observer
-from .observers.dependency import Dependency
-from .observers.poison import Poison
+from .observers.poison import Dependency, Poison
 from .observers.races import Races
 from .observers.trace import Trace
 from .schedules import Adversarial, InOrder, named
 
 CHUNK_BYTES = 48 << 20  #: shared memory of one chunk of CTAs, twins included
 CHUNK_ROWS = 128  #: CTAs of one chunk, twins included
+LARGEST = 16  #: CTAs of a cluster, non-portable sizes included
 PROGRESS_AFTER = 2.0  #: seconds after which `progress` is called
 PROGRESS_EVERY = 0.25
 
@@ -73,9 +70,8 @@ def run(
     """Executes the PTX of `compiled` (a `CompiledKernel`) with `arguments` (`LaunchArguments`) on the CPU.
 
     Pointers are packed NumPy arrays or CPU torch tensors, read and written in place, `Multicast([array, ...])`, or None
-    where optional.
-    `schedule` is "in_order" or `adversarial(seed)`. With `checks`, every CTA runs twice with different bytes in
-    whatever is uninitialised, and an output changes only if the whole run is clean. `trace` is a `Trace` to fill.
+    where optional. `schedule` is "in_order" or `adversarial(seed)`. With `checks`, every CTA runs twice with different
+    bytes in whatever is uninitialised, and an output changes only if the whole run is clean. `trace`: one to fill.
     `races` looks for accesses of shared memory that nothing orders: True in the first cluster, or without clusters in
     the first and the last CTA; or the linear numbers (x fastest) of the CTAs whose clusters to watch.
     `preceding` names the parameters that the preceding kernel of a chain of dependent launches writes: reading them
@@ -96,7 +92,10 @@ def run(
     ctas = np.stack(np.meshgrid(*(np.arange(g) for g in grid), indexing="ij"), -1).transpose(2, 1, 0, 3).reshape(-1, 3)
     observers: list[Observer] = [Poison()] if checks else []
     if preceding:
-        observers.append(Dependency(named_buffers(preceding, compiled, memory)))
+        unknown = set(preceding) - {p.name for p in compiled.parameters if p.kind == "pointer"}
+        if unknown:
+            raise ValueError(f"preceding names {', '.join(sorted(unknown))}, which is no pointer parameter.")
+        observers.append(Dependency([buffer for buffer in memory.buffers if buffer.name in preceding]))
     if clusters := watched(races, len(ctas), cluster):
         observers.append(Races(clusters))
     if trace is not None:
@@ -151,14 +150,6 @@ def watched(races: bool | int | Iterable[int] | None, ctas: int, cluster: int) -
     return {int(n) // cluster for n in numbers}
 
 
-def named_buffers(names: Sequence[str], compiled: CompiledKernel, memory: GlobalMemory) -> list[Buffer]:
-    """The buffers of pointer parameters given by name."""
-    unknown = set(names) - {p.name for p in compiled.parameters if p.kind == "pointer"}
-    if unknown:
-        raise ValueError(f"preceding names {', '.join(sorted(unknown))}, which is no pointer parameter.")
-    return [buffer for buffer in memory.buffers if buffer.name in names]
-
-
 def chunks(ctas: np.ndarray, context: Context) -> list[np.ndarray]:
     """Consecutive parts of the grid that fit the chunk limits; a cluster's CTAs stay together."""
     shared, cluster = max(context.shared_end, 1024) * context.fills, context.cluster
@@ -179,20 +170,11 @@ class _Reporter:
     def __call__(self, machine):
         if self.progress and time.perf_counter() > self.next:
             self.next = time.perf_counter() + PROGRESS_EVERY
-            self.latest = max(self.latest, (self.done + machine.fraction() * len(machine.ctas)) / self.ctas)
+            # Of a chunk roughly, by how far its warps have come in the program text.
+            left = sum(g.count * (1 - g.block / len(machine.blocks)) for g in machine.groups if g.block != flow.EXIT)
+            done = self.done + len(machine.ctas) - left / machine.context.warps
+            self.latest = max(self.latest, done / self.ctas)
             self.progress(self.latest)
-
-
-@contextmanager
-def _collector_off():
-    """No garbage collection meanwhile: with torch loaded, collections double the time to read a PTX text."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 @lru_cache(maxsize=64)
@@ -210,10 +192,13 @@ def _plain_program(ptx: str, entry: str):
 
 def program_of(ptx: str, entry: str, trace: Trace | None = None) -> codegen.Program:
     """The generated program of an entry, cached; one that reports to `trace` is made for each trace."""
-    with _collector_off():
-        if trace is None:
-            return _plain_program(ptx, entry)
-        return codegen.generate(_flow_of(ptx, entry), trace.wants)
+    enabled = gc.isenabled()
+    gc.disable()  # with torch loaded, collections double the time to read a PTX text
+    try:
+        return codegen.generate(_flow_of(ptx, entry), trace.wants) if trace else _plain_program(ptx, entry)
+    finally:
+        if enabled:
+            gc.enable()
 
 
 @dataclass
@@ -244,14 +229,11 @@ def bound_parameters(
     memory, parameters, outputs = GlobalMemory(), {}, []
 
     def buffers_of(spec: Parameter, array: np.ndarray) -> list[Buffer]:
-        if not spec.written:
-            return [memory.add(spec.name, array, False)]
-        if checks:
-            copies = [np.full(array.size, fill, np.uint8) for fill in FILLS]
-            buffers = [memory.add(spec.name, copy, True, like=array) for copy in copies]
-        else:
-            buffers = [memory.add(spec.name, array, True)]
-        outputs.append(Output(spec.name, array, buffers, checks))
+        private = checks and spec.written
+        copies = [np.full(array.size, fill, np.uint8) for fill in FILLS] if private else [array]
+        buffers = [memory.add(spec.name, copy, spec.written, like=array) for copy in copies]
+        if spec.written:
+            outputs.append(Output(spec.name, array, buffers, private))
         return buffers
 
     for declared, spec, value in zip(kernel.parameters, compiled.parameters, arguments.values, strict=True):

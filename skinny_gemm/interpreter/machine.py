@@ -4,28 +4,67 @@ Values and memory are batched over the chunk's CTAs; with checks on, every CTA h
 hold another pattern. Groups start whole and split where their warps part.
 """
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from ..layouts import WARP
 from . import arithmetic as ops
+from .asynchronous import Batch, Transfer
 from .barriers import ClusterBarrier, MBarrier, NamedBarrier
-from .clusters import Clusters
-from .complete_tx import Transfer
-from .context import Context
-from .cp_async import Batch
+from .codegen import Program
 from .errors import BarrierError, DeadlockError, DivergenceError
 from .flow import EXIT, Block
 from .group import Group
-from .observers import Events
-from .place import DTYPES
-from .waits import attempt, deadlock
+from .memory import GlobalMemory
+from .observers import Events, Observer
+from .place import DTYPES, Clusters
+from .synchronisation import attempt, deadlock
 
 #: Bytes that uninitialised memory and registers hold: BF16 and FP32 NaN, and an ordinary number (0.75).
 FILLS = (0xFF, 0x3F)
 SPIN = 1 << 10  #: such blocks after which another group has its turn
 ENDLESS = 1 << 17  #: blocks run one after the other with no effect on shared memory: a loop that spins
+DOUBLINGS = 17  #: of the clock's step, up to 0.13 s a read
+Triple = tuple[int, int, int]  #: along x, y and z
+
+
+class Clock:
+    """`%globaltimer` (ns), and `%clock` at 1 GHz: it moves by 1 us per read and by what `nanosleep` asks for.
+
+    Where only the clock is read and nothing else happens, as in a loop that polls until a time limit, the step doubles
+    from read to read, so that the limit comes soon.
+    """
+
+    now, idle, seen = 0, 0, -1
+
+    def read(self, name: str, version: int) -> np.ndarray:
+        """The special register `name`; `version` tells whether anything has happened since the last read."""
+        self.idle = self.idle + 1 if version == self.seen else 0
+        self.seen = version
+        self.now += 1000 << min(self.idle, DOUBLINGS)
+        return np.full((1, 1, 1), self.now & 0xFFFFFFFF if name in ("clock", "globaltimer_lo") else self.now, np.uint64)
+
+
+@dataclass
+class Context:
+    """What the chunks of one launch share: the program, its geometry and its arguments, and who watches."""
+
+    program: Program
+    grid: Triple
+    block: Triple
+    warps: int  #: of a CTA
+    cluster: int  #: CTAs of a cluster, along x
+    fills: int  #: fill patterns of what is uninitialised, each run by a twin of every CTA
+    memory: GlobalMemory
+    parameters: dict[tuple[int, int], np.ndarray]  #: values by (offset, size)
+    shared_end: int  #: the address past a CTA's shared memory
+    observers: Sequence[Observer]
+    tick: "Callable[[Machine], None]"  #: called before every choice of the schedule
+    clock: Clock = field(default_factory=Clock)
+    scratch: dict[Any, np.ndarray] = field(default_factory=dict)  #: see `Machine.scratch`
 
 
 def following(block: Block) -> int:
@@ -50,7 +89,7 @@ class Machine:
         for fill in range(self.fills):
             self.shared.view(np.uint8)[fill :: self.fills] = FILLS[fill]
         self.views: dict[int, np.ndarray] = {width: self.shared.view(dtype) for width, dtype in DTYPES.items()}
-        self.mbarriers: dict[int, MBarrier] = {}
+        self.mbarriers: dict[int, MBarrier] = {}  # by their shared address
         self.named: dict[int, NamedBarrier] = {}
         self.cluster_barrier = ClusterBarrier(self.clusters.number, context.warps)
         self.flying: list[Batch | Transfer] = []
@@ -67,21 +106,14 @@ class Machine:
         self.groups = [self._first_group(*part) for part in schedule.partition(len(ctas), context.warps)]
 
     def _first_group(self, ctas, warps):
-        flow = self.program.flow
-        rows = np.arange(self.rows)[ctas.start * self.fills : ctas.stop * self.fills]
+        """A group whose registers hold the fill patterns where they are read before they are written."""
+        flow, fills = self.program.flow, np.array(FILLS[: self.fills], np.uint8)
         registers = [None] * len(flow.number)
         for name in flow.entry_live:
-            width = flow.kernel.widths[name]
-            registers[flow.number[name]] = self._undefined(width, len(rows))
-        return Group(self, rows, warps, registers)
-
-    def _undefined(self, width, rows):
-        """What a register holds that was never written: the fill patterns."""
-        if width == 1:
-            values = np.array([bool(f & 0x80) for f in FILLS[: self.fills]])
-        else:
-            values = np.array([[f] * (width // 8) for f in FILLS[: self.fills]], np.uint8).view(DTYPES[width // 8])
-        return np.tile(values.reshape(-1, 1, 1), (rows // self.fills, 1, 1))
+            size = flow.kernel.widths[name] // 8
+            values = np.tile(fills[:, None], size).view(DTYPES[size]) if size else fills >= 0x80
+            registers[flow.number[name]] = np.tile(values.reshape(-1, 1, 1), (ctas.stop - ctas.start, 1, 1))
+        return Group(self, np.arange(ctas.start * self.fills, ctas.stop * self.fills), warps, registers)
 
     # State
 
@@ -120,12 +152,6 @@ class Machine:
                 f"CTA {cta} warps {group.warps.tolist()} are at {ins.text!r} (PTX line {ins.line})."
             )
 
-    def barrier(self, address: int, create: bool = False) -> MBarrier | None:
-        """The mbarrier at a shared address, if any CTA has initialised one there."""
-        if create and address not in self.mbarriers:
-            self.mbarriers[address] = MBarrier(address, self.rows, len(self.mbarriers))
-        return self.mbarriers.get(address)
-
     def named_barrier(self, number: int) -> NamedBarrier:
         """The barrier of `bar` instructions with this number."""
         if not 0 <= number < 16:
@@ -140,8 +166,10 @@ class Machine:
         """The value of a special register for a group."""
         position = max("xyz".find(axis), 0)
         size, block, grid = self.clusters.size, self.context.block, self.context.grid
-        if name in ("laneid", "warpid"):
-            return ops.LANES if name == "laneid" else group.warps.astype(np.uint32)[None, :, None]
+        if name == "laneid":
+            return ops.LANES
+        if name == "warpid":
+            return group.warps.astype(np.uint32)[None, :, None]
         if name == "tid":
             thread = group.warps[:, None] * WARP + np.arange(WARP)
             parts = thread % block[0], thread // block[0] % block[1], thread // (block[0] * block[1])
@@ -154,9 +182,8 @@ class Machine:
                 values = {"ctaid": values, "clusterid": values // (1 if position else size)}.get(name, 0 * values)
             values = values.astype(np.uint32)
             return values[:1, None, None] if (values == values[0]).all() else values[:, None, None]
-        cluster = (size, 1, 1)
-        clusters = grid[0] // size, *grid[1:]
-        uniform = {"ntid": block, "nctaid": grid, "cluster_nctaid": cluster, "nclusterid": clusters,
+        uniform = {"ntid": block, "nctaid": grid, "cluster_nctaid": (size, 1, 1),
+                   "nclusterid": (grid[0] // size, *grid[1:]),
                    "cluster_nctarank": (size,), "nwarpid": (self.context.warps,)}  # fmt: skip
         return np.full((1, 1, 1), uniform[name][position], np.uint32)
 
@@ -177,21 +204,15 @@ class Machine:
         while self.flying:  # nobody waits for these any more, but they happen
             self.land(self.flying[0])
 
-    def fraction(self) -> float:
-        """Roughly how much of the chunk is done: how far its warps have come in the program text."""
-        left = sum(g.count * (1 - g.block / len(self.blocks)) for g in self.groups if g.block != EXIT)
-        return 1 - left / (len(self.ctas) * self.context.warps)
-
     def land(self, flight: Batch | Transfer) -> None:
-        """Completes a batch of copies or a transfer: its bytes become visible, then its arrivals happen."""
-        if not flight.landed:
+        """Completes a batch of copies or a transfer, unless that has happened."""
+        if flight in self.flying:
             self.flying.remove(flight)
             flight.land()
 
     def advance(self, group: Group) -> None:
         """Runs a group until it stops at a barrier, exits, splits or is preempted."""
         registers, functions, blocks = group.registers, self.program.functions, self.blocks
-        schedule = self.schedule
         self.clusters.started[group.slice] = True
         while True:
             if group.block == EXIT:
@@ -210,29 +231,22 @@ class Machine:
                 group.block = following(block)
             elif not self.branch(group, block, taken):
                 return
-            if (
-                self.idle
-                and self.idle % SPIN == 0
-                and any(g.parked != self.version for g in self.groups if g is not group)
-            ):
+            spins = self.idle and self.idle % SPIN == 0
+            if spins and any(g.parked != self.version for g in self.groups if g is not group):
                 self.groups.remove(group)  # it may wait in a loop for what another group writes
                 self.groups.append(group)
                 return
-            if schedule.preempts():
+            if self.schedule.preempts():
                 return
 
     def branch(self, group: Group, block: Block, taken: np.ndarray) -> bool:
         """Follows a conditional branch; False if the group has split."""
         assert block.branch is not None and block.taken is not None and block.next is not None
-        if taken.size == 1:
-            group.block = block.taken if taken[0, 0, 0] else block.next
-            return True
-        self.events.decides(group, block.branch.index, taken, "the branch condition")
-        if taken.all():
-            group.block = block.taken
-            return True
-        if not taken.any():
-            group.block = block.next
+        if taken.size > 1:
+            self.events.decides(group, block.branch.index, taken, "the branch condition")
+        first = taken[0, 0, 0]
+        if taken.size == 1 or (taken == first).all():
+            group.block = block.taken if first else block.next
             return True
         warpwise = taken.shape[2] == 1 or bool((taken.any(axis=2) == taken.all(axis=2)).all())
         if warpwise and (block.region_waits or block.region_polls or block.join == EXIT):
@@ -250,7 +264,6 @@ class Machine:
         """Replaces a group by parts: the (CTA, warp) pairs in `chosen` go to block `target`, the rest to `other`."""
         chosen = np.broadcast_to(chosen, (len(group.rows), len(group.warps)))
         patterns, which = np.unique(chosen, axis=1, return_inverse=True)
-        at = self.groups.index(group)
         parts = []
         for i in range(patterns.shape[1]):
             warps = np.flatnonzero(which.reshape(-1) == i)
@@ -261,6 +274,7 @@ class Machine:
                                       None if warps.size == len(group.warps) else warps)  # fmt: skip
                     part.block = number
                     parts.append(part)
+        at = self.groups.index(group)
         self.groups[at : at + 1] = parts
         self.changed()
 
@@ -276,7 +290,9 @@ class Machine:
             block = self.blocks[number]
             self.turn(group, block)
             taken = self.program.masked(number)(group, registers, mask)
-            self.executed += (block.stop - block.start) * self._warps_in(group, mask)
+            active = mask.any(axis=2)
+            repeats = (len(group.rows) // active.shape[0]) * (len(group.warps) // active.shape[1])
+            self.executed += (block.stop - block.start) * (int(active.sum()) * repeats // self.fills)
             if taken is None:
                 stack[-1][0] = following(block)
                 continue
@@ -289,12 +305,6 @@ class Machine:
             else:
                 stack[-1][0] = block.join
                 stack += [[block.next, block.join, stay], [block.taken, block.join, jump]]
-
-    def _warps_in(self, group, mask) -> int:
-        """Warps of a group with an active lane in `mask`, twins counted once."""
-        active = mask.any(axis=2)
-        scale = (len(group.rows) // active.shape[0]) * (len(group.warps) // active.shape[1])
-        return int(active.sum()) * scale // self.fills
 
     def wait(self, group: Group, block: Block) -> bool:
         """Tries to pass the blocking instruction; False if the group is parked or has split."""

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, Optional
 from ..place import Array, Mask, Place
 
 if TYPE_CHECKING:
+    from ..asynchronous import Batch, Copy, Transfer
     from ..barriers import MBarrier, NamedBarrier, Rows
-    from ..complete_tx import Transfer
-    from ..cp_async import Batch, Copy
     from ..machine import Machine
     from ..memory import Buffer
 

@@ -33,14 +33,13 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from ...layouts import WARP
+from ..asynchronous import Batch, Copy
 from ..barriers import MBarrier, NamedBarrier, Rows
-from ..clusters import OFFSET, RANK_SHIFT, linear
-from ..cp_async import Batch, Copy
-from ..place import Array, Mask, Place
+from ..place import OFFSET, RANK_SHIFT, Array, Mask, Place, linear
 from . import Observer
 
 if TYPE_CHECKING:
-    from ..complete_tx import Transfer
+    from ..asynchronous import Transfer
     from ..machine import Machine
 
 LANE_BITS = np.uint32(1) << np.arange(WARP, dtype=np.uint32)

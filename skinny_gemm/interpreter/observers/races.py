@@ -24,15 +24,14 @@ from typing import TYPE_CHECKING, Optional
 import numpy as np
 
 from ...layouts import WARP
-from ..clusters import OFFSET, RANK_SHIFT
-from ..cp_async import Copy
+from ..asynchronous import Copy
 from ..errors import RaceError
 from ..parser import SHARED_BASE
-from ..place import Array, Mask, Place
+from ..place import OFFSET, RANK_SHIFT, Array, Mask, Place
 from .clocks import ALL_LANES, LANE_BITS, Clocks, active_lanes, pick
 
 if TYPE_CHECKING:
-    from ..complete_tx import Transfer
+    from ..asynchronous import Transfer
     from ..machine import Machine
 
 KEPT_READS = 256  #: reads of another CTA's memory that are remembered before those known to all are forgotten

@@ -11,13 +11,11 @@ import numpy as np
 
 from ...checks import check_integer
 from ...layouts import WARP, banks
+from ..asynchronous import Batch, Transfer
 from ..barriers import MBarrier
-from ..clusters import OFFSET, RANK_SHIFT, linear
-from ..complete_tx import Transfer
-from ..cp_async import Batch
 from ..isa import access
 from ..parser import SHARED_BASE, Instruction
-from ..place import Array, Mask, Place
+from ..place import OFFSET, RANK_SHIFT, Array, Mask, Place, linear
 from . import Observer
 
 if TYPE_CHECKING:
@@ -57,7 +55,7 @@ class Trace(Observer):
         """Records an instruction; of an mbarrier that all threads name, with the barrier's state."""
         barrier = None
         if addresses is not None and addresses.size == 1:
-            barrier = place.machine.barrier(int(addresses[0, 0, 0]))
+            barrier = place.machine.mbarriers.get(int(addresses[0, 0, 0]))
         self._record(place, index, "execute", (mask, addresses, source, size), barrier, place.rows)
 
     def blocked(self, place: Place, index: int, barrier: Any) -> None:
