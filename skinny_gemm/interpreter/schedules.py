@@ -1,9 +1,7 @@
-"""In which order warps run and copies land.
-
-A schedule chooses, whenever the machine asks, between the groups that may go on and the batches of copies in flight.
-"""
+"""In which order warps run and copies land: a schedule chooses whenever the machine asks."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -66,8 +64,7 @@ class Adversarial:
 
 
 class _Adversary:
-    """One chunk's adversary, with the methods of `InOrder`; its mood (how early copies land, how often warps are cut
-    off) is drawn once."""
+    """One chunk's adversary, with the methods of `InOrder`; its mood is drawn once."""
 
     def __init__(self, random: np.random.Generator, subsets: int):
         self.random, self.subsets = random, subsets
@@ -82,15 +79,12 @@ class _Adversary:
     def partition(self, rows: int, warps: int) -> list[tuple[slice, np.ndarray]]:
         count = min(self.subsets, rows)
         cuts = sorted(self.random.choice(np.arange(1, rows), count - 1, replace=False).tolist()) if count > 1 else []
-        edges = [0, *cuts, rows]
-        return [(slice(a, b), np.array([w])) for a, b in zip(edges, edges[1:], strict=False) for w in range(warps)]
+        return [(slice(*part), np.array([w])) for part in pairwise([0, *cuts, rows]) for w in range(warps)]
 
     def choose(self, ready: list[Any], flying: list[Any]) -> Any:
         if flying and (not ready or self.random.random() < self.eager):
             return flying[self.random.integers(len(flying))]
-        if self.favourite:
-            return ready[0]
-        return ready[self.random.integers(len(ready))]
+        return ready[0] if self.favourite else ready[self.random.integers(len(ready))]
 
     def lands_early(self) -> bool:
         return self.early > 0 and self.random.random() < self.early
