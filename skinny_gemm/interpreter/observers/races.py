@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Optional
 
 import numpy as np
 
-from ...layouts import WARP
 from ..asynchronous import Copy
 from ..errors import RaceError
 from ..parser import SHARED_BASE
@@ -42,17 +41,14 @@ class Races(Clocks):
     """Remembers and checks accesses; a *cell* is a word, numbered through all watched CTAs."""
 
     def start(self, machine: "Machine") -> Optional["Races"]:
-        """Forgets everything; None if the chunk has no watched cluster."""
         if super().start(machine) is None:
             return None
         self.cells = -(-machine.shared_end // WORD)  # of one CTA
         cells = len(self.rows) * self.cells
-        self.write_column = np.zeros(cells, np.int32)
-        self.write_time = np.zeros(cells, np.int32)
-        self.write_index = np.zeros(cells, np.int32)  # of the instruction
+        #: Of each cell the last write, and the last read by each warp of its CTA; the index is that of the instruction.
+        self.write_column, self.write_time, self.write_index = np.zeros((3, cells), np.int32)
         self.write_lanes = np.zeros(cells, np.uint32)  # bits
-        self.read_time = np.zeros((cells, self.warps), np.int32)  # by the warps of the CTA itself
-        self.read_index = np.zeros((cells, self.warps), np.int32)
+        self.read_time, self.read_index = np.zeros((2, cells, self.warps), np.int32)
         self.read_lanes = np.zeros((cells, self.warps), np.uint32)  # since the lanes last met
         #: Of each CTA, by others: (cells, column, time, index, lanes).
         self.remote_reads: list[list[tuple[Array, int, int, int, Array]]] = [[] for _ in self.rows]
@@ -68,9 +64,8 @@ class Races(Clocks):
         for i, positions, warps in self.by_warp(place):
             warp, own = int(place.warps[i]), warps
             self.lanes[own] |= active_lanes(positions, i, mask)
-            cells, warps, lanes, column, far = self._check_access(
-                i, positions, own, index, addresses, width, mask, write, rows
-            )
+            at = i, positions, own
+            cells, warps, lanes, column, far = self._check_access(at, index, addresses, width, mask, write, rows)
             time = self.clock[warps, column]
             if far is not None:
                 self._remember_remote(index, cells[far], warps[far], lanes[far], write)
@@ -85,9 +80,9 @@ class Races(Clocks):
             self.read_time[cells, warp] = time
             self.read_index[cells, warp] = index
 
-    def _check_access(self, i, positions, warps, index, addresses, width, mask, write, rows):
+    def _check_access(self, at, index, addresses, width, mask, write, rows):
         """Checks without remembering; returns per cell (cell, warp, lanes, column, whether of another CTA)."""
-        cells, warps, lanes = self._cells_of(i, positions, warps, addresses, width, mask, rows)
+        cells, warps, lanes = self._cells_of(*at, addresses, width, mask, rows)
         column = self.column[warps]
         far = None if rows is None else cells // self.cells != warps // self.warps
         if far is not None:
@@ -103,21 +98,18 @@ class Races(Clocks):
         positions, _ = self.watched_ctas(place)
         if not positions.size or addresses.size == 1 and all(word.size == 1 for word in words):
             return
-        shape = len(positions), len(place.warps), WARP
+        keep = place.full(mask)[positions]
 
         def part(array: Array) -> Array:
-            return np.broadcast_to(array[positions] if array.shape[0] > 1 else array, shape)
+            return np.broadcast_to(array, place.shape)[positions][keep]
 
-        keep = np.ones(shape, bool) if mask is None else part(mask)
         targets = part(place.rows[:, None, None] if rows is None else rows).astype(np.int64)
-        keys = (targets << RANK_SHIFT | part(addresses))[keep]
+        keys = targets << RANK_SHIFT | part(addresses)
         order = np.argsort(keys, kind="stable")
         keys = keys[order]
         same = keys[1:] == keys[:-1]
-        if not same.any():
-            return
-        values = [part(word)[keep][order] for word in words]
-        same &= np.any([value[1:] != value[:-1] for value in values], axis=0)
+        if same.any():
+            same &= np.any([np.diff(part(word)[order]) != 0 for word in words], axis=0)
         if same.any():
             key = int(keys[np.flatnonzero(same)[0]])
             ins = self.machine.code[index]
@@ -128,8 +120,8 @@ class Races(Clocks):
 
     def initialised(self, place: Place, index: int, addresses: Array, mask: Mask) -> None:
         """An initialisation is a write, in a column of its own."""
-        for i, positions, warps in self.by_warp(place):
-            cells, warps, lanes = self._cells_of(i, positions, warps, addresses, 8, mask)
+        for at in self.by_warp(place):
+            cells, warps, lanes = self._cells_of(*at, addresses, 8, mask)
             self._check(index, cells, warps, self.clock, True, self.column[warps])
             column = 2 * self.own + self.column[warps]
             self._wrote(cells, column, self.clock[warps, column], index, lanes)
@@ -139,8 +131,8 @@ class Races(Clocks):
         for copy in copies if every_warp else ():
             at, clocks, ticks = self.issued[copy.origin or copy]
             clocks = self.widened(clocks)
-            for i, positions, warps in every_warp:
-                cells, warps, lanes = self._cells_of(i, positions, warps, copy.dst, copy.size, copy.mask)
+            for which in every_warp:
+                cells, warps, lanes = self._cells_of(*which, copy.dst, copy.size, copy.mask)
                 column = self.own + self.column[warps]
                 self._check(copy.index, cells, at[warps], clocks, True, column)
                 self._wrote(cells, column, ticks[at[warps]], copy.index, lanes)
@@ -149,8 +141,8 @@ class Races(Clocks):
         self, place: Place, parts: Sequence["Transfer"], addresses: Array, mask: Mask, rows: Array
     ) -> None:
         """The mbarriers must be there already; they are read when the transfer lands."""
-        for i, positions, warps in self.by_warp(place):
-            self._check_access(i, positions, warps, parts[0].index, addresses, 8, mask, False, rows)
+        for at in self.by_warp(place):
+            self._check_access(at, parts[0].index, addresses, 8, mask, False, rows)
         super().transfer_issued(place, parts, addresses, mask, rows)
 
     def transfer_landed(self, transfer: "Transfer") -> None:
@@ -206,16 +198,15 @@ class Races(Clocks):
         words = max(width // WORD, 1)
         if mask is None:
             count = cells.shape[1]
-            if words > 1:
-                cells = cells[..., None] + np.arange(words)
-            return cells.reshape(-1), warps.repeat(count * words), lane_bits(len(warps), count, words, width)
-        keep = pick(mask, positions, i)
-        lanes = lane_bits(1, max(cells.shape[1], keep.shape[1]), 1, width)
-        cells, warps, lanes, keep = np.broadcast_arrays(cells, warps[:, None], lanes, keep)
-        cells, warps, lanes = cells[keep], warps[keep], lanes[keep]
-        if words == 1:
-            return cells, warps, lanes
-        return (cells[:, None] + np.arange(words)).reshape(-1), warps.repeat(words), lanes.repeat(words)
+            lanes, warps = lane_bits(len(warps), count, words, width), warps.repeat(count * words)
+        else:
+            keep = pick(mask, positions, i)
+            lanes = lane_bits(1, max(cells.shape[1], keep.shape[1]), 1, width)
+            parts = np.broadcast_arrays(cells, warps[:, None], lanes, keep)
+            cells, warps, lanes = (part[parts[-1]] for part in parts[:3])
+            lanes, warps = lanes.repeat(words), warps.repeat(words)
+        cells = cells[..., None] + np.arange(words) if words > 1 else cells
+        return cells.reshape(-1), warps, lanes
 
     def _wrote(self, cells, column, time, index, lanes=ALL_LANES):
         self.write_column[cells] = column
