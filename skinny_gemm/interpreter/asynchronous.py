@@ -68,9 +68,8 @@ class Batch:
     def land(self) -> None:
         """The bytes of this and of earlier batches appear, then its arrivals happen."""
         machine = self.place.machine
-        for earlier in self.before:
-            machine.land(earlier)
-        self.before = []
+        while self.before:
+            machine.land(self.before.pop(0))
         self.landed = True
         land(self.place, self.copies)
         for barrier, rows, count in self.arrivals:
@@ -120,11 +119,9 @@ class Transfer:
         gone = machine.clusters.alive[self.rows] == 0
         if gone.any():
             i = int(np.flatnonzero(gone)[0])
-            raise MemoryAccessError(
-                f"An asynchronous transfer arrives at shared address {self.dst[i] - SHARED_BASE} of CTA "
-                f"{machine.cta_of(self.rows[i])} after its exit: "
-                f"{place.spot(self.index, place.shape, int(self.lanes[i]))}."
-            )
+            raise MemoryAccessError(f"An asynchronous transfer arrives at shared address {self.dst[i] - SHARED_BASE} "
+                                    f"of CTA {machine.cta_of(self.rows[i])} after its exit: "
+                                    f"{place.spot(self.index, place.shape, int(self.lanes[i]))}.")  # fmt: skip
         for size in np.unique(self.size):
             self._write(slice(None) if (self.size == size).all() else self.size == size, int(size))
         machine.events.transfer_landed(self)
@@ -186,8 +183,7 @@ def wait_groups(group: "Group", keep: int) -> None:
 
 
 def arrive(group: "Group", index: int, addresses: Array, noinc: bool, mask: Mask) -> None:
-    """`cp.async.mbarrier.arrive`: ties all earlier copies of the threads to an mbarrier, which gets an arrival per
-    thread when they are done."""
+    """`cp.async.mbarrier.arrive`: earlier copies will arrive at an mbarrier, once per thread, when they are done."""
     arrivals = barriers(group, index, addresses, mask)
     if not noinc:
         for barrier, rows, count in arrivals:
@@ -218,32 +214,27 @@ def land(place: Place, copies: Sequence[Copy]) -> None:
 
 
 def _land_run(place: Place, copies: Sequence[Copy]) -> None:
-    machine, size, n = place.machine, copies[0].size, len(copies)
-    rows, w = place.rows, len(place.warps)
-    masks = [c.mask for c in copies]
-    per_row = [max(getattr(c, name).shape[0] for c in copies) for name in ("dst", "src")]
-    mask_rows = max((m.shape[0] for m in masks if m is not None), default=0)
-    dst = np.empty((per_row[0], n, w, WARP), np.uint32)
-    src = np.empty((per_row[1], n, w, WARP), np.uint64)
-    for i, copy in enumerate(copies):
-        dst[:, i], src[:, i] = copy.dst, copy.src
-    dst, src = dst.reshape(per_row[0], -1), src.reshape(per_row[1], -1)
-    lane_rows = rows[:, None]
-    if mask_rows:
-        mask = np.ones((mask_rows, n, w, WARP), bool)
-        for i, m in enumerate(masks):
-            if m is not None:
-                mask[:, i] = m
-        mask = mask.reshape(mask_rows, -1)
-        if mask_rows == 1:
-            dst, src = dst[:, mask[0]], src[:, mask[0]]
+    machine, size, valid = place.machine, copies[0].size, copies[0].valid
+    rows, masks = place.rows[:, None], [copy.mask for copy in copies]
+
+    def stacked(arrays: list[Array]) -> Array:
+        """What several copies have, as (CTAs | 1, lanes of all copies)."""
+        shape = max(map(len, arrays)), len(place.warps), WARP
+        return np.concatenate([np.broadcast_to(array, shape) for array in arrays], axis=1).reshape(shape[0], -1)
+
+    parts = [stacked([copy.dst for copy in copies]), stacked([copy.src for copy in copies])]
+    parts += [] if valid is None else [stacked([valid])]
+    if any(mask is not None for mask in masks):
+        mask = stacked([ops.TRUE if mask is None else mask for mask in masks])
+        if len(mask) == 1:
+            parts = [part[:, mask[0]] for part in parts]
         else:
-            full = (len(rows), mask.shape[1])
-            mask = np.broadcast_to(mask, full)
-            dst, src, lane_rows = (np.broadcast_to(x, full)[mask] for x in (dst, src, lane_rows))
-    if not dst.size or not src.size:
+            full = len(rows), mask.shape[1]
+            rows, *parts = (np.broadcast_to(part, full)[np.broadcast_to(mask, full)] for part in (rows, *parts))
+    dst, src = parts[0].astype(np.uint32, copy=False), parts[1].astype(np.uint64, copy=False)
+    if not dst.size:
         return
-    machine.copied += size * (src.size if src.ndim == 1 or len(src) > 1 else src.size * len(rows))
+    machine.copied += size * (src.size if src.ndim == 1 or len(src) > 1 else src.size * len(place.rows))
     try:
         data = machine.memory.load(src, size)
     except MemoryAccessError:
@@ -258,21 +249,11 @@ def _land_run(place: Place, copies: Sequence[Copy]) -> None:
             addresses = active(copy.mask, copy.dst)
             if addresses is not None:
                 elements(place, copy.index, addresses, size)
-    if copies[0].valid is not None:
-        data = _zero_filled(data, copies[0].valid, w, size, masks[0])
-    machine.store_shared(lane_rows, dst >> SHIFT[size], size, data)
-
-
-def _zero_filled(data: Array, valid: Array, warps: int, size: int, mask: Mask) -> Array:
-    """A copy with an explicit source size: the bytes past it become zero."""
-    valid = np.broadcast_to(valid, (valid.shape[0], warps, WARP)).reshape(valid.shape[0], -1)
-    if mask is not None:
-        mask = np.broadcast_to(mask, (mask.shape[0], warps, WARP)).reshape(mask.shape[0], -1)
-        valid = valid[:, mask[0]] if mask.shape[0] == 1 else np.broadcast_to(valid, mask.shape)[mask]
-    data = np.ascontiguousarray(np.broadcast_to(data, np.broadcast_shapes(data.shape, valid.shape)))
-    parts = data.view(np.uint8).reshape(*data.shape, size)
-    keep = np.arange(size) < valid[..., None]
-    return np.where(keep, parts, 0).astype(np.uint8).view(DTYPES[size])[..., 0]
+    if valid is not None:  # the bytes past what the source has become zero
+        data, sizes = np.broadcast_arrays(data, parts[2])
+        octets = np.ascontiguousarray(data).view(np.uint8).reshape(*data.shape, size)
+        data = np.where(np.arange(size) < sizes[..., None], octets, np.uint8(0)).view(DTYPES[size])[..., 0]
+    machine.store_shared(rows, dst >> SHIFT[size], size, data)
 
 
 # Transfers
@@ -282,14 +263,12 @@ def transfer(
     place: Place, index: int, dst: Array, barrier: Array, mask: Mask, size: Array | int,
     words: Sequence[Array] | None = None, source: Array | None = None, cluster: bool = True,
 ) -> None:  # fmt: skip
-    """Starts an `st.async` of `words`, or a bulk copy of `size` bytes from global `source`, by the lanes in `mask`.
-
-    `cluster` says whether `dst` is a shared::cluster address, as `barrier` then is too.
-    """
+    """Starts an `st.async` of `words`, or a bulk copy of `size` bytes from global `source`; with `cluster`, `dst` and
+    `barrier` are shared::cluster addresses."""
     machine = place.machine
     if words is not None and machine.clusters.size == 1:
-        raise ClusterError(f"st.async in a launch without a cluster is an illegal instruction: "
-                           f"{place.place_of(index, mask)}.")  # fmt: skip
+        what = "st.async in a launch without a cluster is an illegal instruction"
+        raise place.error(ClusterError, what, index, mask)
     full = place.full(mask)
     dst_active, barrier_active = active(mask, dst), active(mask, barrier)
     if dst_active is None or barrier_active is None:
@@ -298,8 +277,8 @@ def transfer(
         bad = full & ((size % UNIT != 0) | (size == 0))
         if bad.any():
             moved = int(np.broadcast_to(size, place.shape)[bad][0])
-            raise MemoryAccessError(f"A bulk copy moves a positive multiple of {UNIT} bytes, not {moved}: "
-                                    f"{place.place_of(index, bad)}.")  # fmt: skip
+            what = f"A bulk copy moves a positive multiple of {UNIT} bytes, not {moved}"
+            raise place.error(MemoryAccessError, what, index, bad)
     for addresses in (dst_active, barrier_active):
         place.events.decides(place, index, addresses, "the address")
     if not cluster:
@@ -309,7 +288,7 @@ def transfer(
     barrier_rows, at = cluster_addresses(place, index, barrier_active, 8, full)
     apart = full & (rows != barrier_rows)
     if apart.any():
-        raise BarrierError(f"Data and mbarrier lie in different CTAs: {place.place_of(index, apart)}.")
+        raise place.error(BarrierError, "Data and mbarrier lie in different CTAs", index, apart)
     elements(place, index, to, UNIT if words is None else words[0].dtype.itemsize * len(words))
     sizes, to, at, rows = (np.broadcast_to(x, place.shape)[full].astype(np.int64) for x in (size, to, at, rows))
     data = None if words is None else scatter(place, dst, words, mask)[2]

@@ -84,12 +84,8 @@ def run(
     start = time.perf_counter()
     program = program_of(compiled.ptx, compiled.entry, trace)
     memory, parameters, outputs = bound_parameters(compiled, arguments, program.flow.kernel, checks)
-    grid = grid_of(arguments.grid)
-    threads = math.prod(compiled.block)
-    if threads % WARP:
-        raise ValueError(f"block {compiled.block} has {threads} threads; it must be a multiple of {WARP}.")
-    cluster = cluster_size(compiled.cluster, grid)
-    ctas = np.stack(np.meshgrid(*(np.arange(g) for g in grid), indexing="ij"), -1).transpose(2, 1, 0, 3).reshape(-1, 3)
+    grid, warps, cluster = geometry(compiled, arguments.grid)
+    ctas = np.ascontiguousarray(np.indices(grid[::-1])[::-1].reshape(3, -1).T)  # x fastest
     observers: list[Observer] = [Poison()] if checks else []
     if preceding:
         unknown = set(preceding) - {p.name for p in compiled.parameters if p.kind == "pointer"}
@@ -101,7 +97,7 @@ def run(
     if trace is not None:
         observers.append(trace)
     context = Context(
-        program, grid, compiled.block, threads // WARP, cluster, len(FILLS) if checks else 1, memory, parameters,
+        program, grid, compiled.block, warps, cluster, len(FILLS) if checks else 1, memory, parameters,
         program.flow.kernel.dynamic_base + compiled.smem_bytes, observers, reporter := _Reporter(progress, len(ctas)),
     )  # fmt: skip
     begin = time.perf_counter()
@@ -121,21 +117,20 @@ def run(
     return Result(executed, end - begin, begin - start, len(ctas), order.name, checks, written, copied, trace)
 
 
-def grid_of(grid: Any) -> Triple:
-    """A grid as three integers. ValueError unless it is three positive ones."""
+def geometry(compiled: CompiledKernel, grid: Any) -> tuple[Triple, int, int]:
+    """(the grid, warps of a CTA, CTAs of a cluster), after checking that they fit."""
     if not isinstance(grid, tuple | list) or len(grid) != 3 or not all(is_integer(g) and g > 0 for g in grid):
         raise ValueError(f"grid {grid!r} must be three positive integers.")
-    return int(grid[0]), int(grid[1]), int(grid[2])
-
-
-def cluster_size(cluster: Sequence[int], grid: Triple) -> int:
-    """CTAs of a cluster, after checking that the grid consists of whole ones."""
-    size, *rest = cluster
+    threads = math.prod(compiled.block)
+    if threads % WARP:
+        raise ValueError(f"block {compiled.block} has {threads} threads; it must be a multiple of {WARP}.")
+    x, y, z = map(int, grid)
+    size, *rest = compiled.cluster
     if rest != [1, 1] or not 1 <= size <= LARGEST:
-        raise ValueError(f"cluster {tuple(cluster)} must be (x, 1, 1) with x from 1 to {LARGEST}.")
-    if grid[0] % size:
-        raise ValueError(f"grid {grid} has {grid[0]} CTAs along x, which is no multiple of the cluster's {size}.")
-    return size
+        raise ValueError(f"cluster {tuple(compiled.cluster)} must be (x, 1, 1) with x from 1 to {LARGEST}.")
+    if x % size:
+        raise ValueError(f"grid {(x, y, z)} has {x} CTAs along x, which is no multiple of the cluster's {size}.")
+    return (x, y, z), threads // WARP, size
 
 
 def watched(races: bool | int | Iterable[int] | None, ctas: int, cluster: int) -> set[int]:
@@ -153,15 +148,15 @@ def watched(races: bool | int | Iterable[int] | None, ctas: int, cluster: int) -
 def chunks(ctas: np.ndarray, context: Context) -> list[np.ndarray]:
     """Consecutive parts of the grid that fit the chunk limits; a cluster's CTAs stay together."""
     shared, cluster = max(context.shared_end, 1024) * context.fills, context.cluster
-    limit = min(CHUNK_BYTES // shared, CHUNK_ROWS // context.fills)
-    limit = max(limit // cluster, 1) * cluster
-    count = -(-len(ctas) // limit)
-    size = -(-len(ctas) // (count * cluster)) * cluster
+    most = min(CHUNK_BYTES // shared, CHUNK_ROWS // context.fills)
+    clusters = len(ctas) // cluster
+    count = -(-clusters // max(most // cluster, 1))
+    size = -(-clusters // count) * cluster
     return [ctas[i : i + size] for i in range(0, len(ctas), size)]
 
 
 class _Reporter:
-    """Calls `progress` with the finished fraction, at most four times a second, after two seconds."""
+    """Calls `progress` with the finished fraction now and then."""
 
     def __init__(self, progress, ctas):
         self.progress, self.ctas, self.done, self.latest = progress, ctas, 0, 0.0
@@ -259,7 +254,6 @@ def bound_parameters(
 def multicast_arrays(value: Multicast, name: str) -> list[np.ndarray]:
     """The flat arrays of a `Multicast`. ValueError unless they are alike."""
     arrays = [as_bytes(array, name) for array in value.arrays]
-    kinds = {(a.size, a.__array_interface__["data"][0] & 15) for a in arrays}
-    if len(kinds) != 1:
+    if len({(a.size, a.__array_interface__["data"][0] & 15) for a in arrays}) != 1:
         raise ValueError(f"{name} is a Multicast of {len(arrays)} arrays; at least one, all of one size and alignment.")
     return arrays

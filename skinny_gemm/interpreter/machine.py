@@ -146,11 +146,9 @@ class Machine:
         self.seen = self.version
         if self.idle > ENDLESS:
             ins = self.code[block.start]
-            cta = self.cta_of(group.rows[0])
-            raise DeadlockError(
-                f"Endless loop: {ENDLESS} blocks ran without a change of shared memory or a barrier; "
-                f"CTA {cta} warps {group.warps.tolist()} are at {ins.text!r} (PTX line {ins.line})."
-            )
+            raise DeadlockError(f"Endless loop: {ENDLESS} blocks ran without a change of shared memory or a barrier; "
+                                f"CTA {self.cta_of(group.rows[0])} warps {group.warps.tolist()} are at {ins.text!r} "
+                                f"(PTX line {ins.line}).")  # fmt: skip
 
     def named_barrier(self, number: int) -> NamedBarrier:
         """The barrier of `bar` instructions with this number."""
@@ -175,16 +173,14 @@ class Machine:
             parts = thread % block[0], thread // block[0] % block[1], thread // (block[0] * block[1])
             return parts[position].astype(np.uint32)[None]
         if name in ("ctaid", "cluster_ctarank", "cluster_ctaid", "clusterid"):
-            if name.startswith("cluster_") and position == 0:
-                values = self.clusters.rank[group.rows]
-            else:
-                values = self.ctas[group.rows // self.fills, position]
-                values = {"ctaid": values, "clusterid": values // (1 if position else size)}.get(name, 0 * values)
-            values = values.astype(np.uint32)
+            values = self.ctas[group.rows // self.fills, position].astype(np.uint32)
+            if name != "ctaid":
+                whole, inside = np.divmod(values, np.uint32(1 if position else size))
+                values = whole if name == "clusterid" else inside
             return values[:1, None, None] if (values == values[0]).all() else values[:, None, None]
-        uniform = {"ntid": block, "nctaid": grid, "cluster_nctaid": (size, 1, 1),
-                   "nclusterid": (grid[0] // size, *grid[1:]),
-                   "cluster_nctarank": (size,), "nwarpid": (self.context.warps,)}  # fmt: skip
+        uniform = {"ntid": block, "nctaid": grid, "nclusterid": (grid[0] // size, *grid[1:]),
+                   "cluster_nctaid": (size, 1, 1), "cluster_nctarank": (size,),
+                   "nwarpid": (self.context.warps,)}  # fmt: skip
         return np.full((1, 1, 1), uniform[name][position], np.uint32)
 
     # The loop
@@ -253,9 +249,8 @@ class Machine:
             self.split(group, taken[:, :, 0], block.taken, block.next)
             return False
         if block.region_waits:
-            raise DivergenceError(
-                f"Lanes of one warp part in front of code that blocks: {group.place_of(block.branch.index, taken)}."
-            )
+            what = "Lanes of one warp part in front of code that blocks"
+            raise group.error(DivergenceError, what, block.branch.index, taken)
         self.run_masked(group, block, taken)
         group.block = block.join
         return True
@@ -281,7 +276,6 @@ class Machine:
     def run_masked(self, group: Group, block: Block, taken: np.ndarray) -> None:
         """Runs both sides of a branch up to its post-dominator, each for its own lanes."""
         stack: list[list[Any]] = [[block.next, block.join, ~taken], [block.taken, block.join, taken]]
-        registers = group.registers
         while stack:
             number, stop, mask = stack[-1]
             if number == stop or number == EXIT:
@@ -289,7 +283,7 @@ class Machine:
                 continue
             block = self.blocks[number]
             self.turn(group, block)
-            taken = self.program.masked(number)(group, registers, mask)
+            taken = self.program.masked(number)(group, group.registers, mask)
             active = mask.any(axis=2)
             repeats = (len(group.rows) // active.shape[0]) * (len(group.warps) // active.shape[1])
             self.executed += (block.stop - block.start) * (int(active.sum()) * repeats // self.fills)

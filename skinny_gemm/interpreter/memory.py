@@ -159,8 +159,7 @@ class GlobalMemory:
         written[index] = np.full(width, 0xFF, np.uint8).view(DTYPES[width])
 
     def store_multicast(self, addresses: np.ndarray, data: np.ndarray, width: int) -> None:
-        """Stores flat `data` at flat multicast `addresses`, in every member. Raises `MemoryAccessError` or
-        `ReadOnlyError`: bare, or with a phrase where an address is not a multicast one."""
+        """`store` in every member at flat multicast `addresses`. The error has a phrase where one is no such address."""
         owners = addresses >> np.uint64(SPACING)
         for owner in np.unique(owners):
             mask = owners == owner
@@ -201,11 +200,10 @@ def store(
         if not multicast:
             fault(place, index, addresses if (lanes := active(mask, addresses)) is None else lanes, width, "store")
         what = str(error) or f"{int(flat[0]):#x} (+{width} bytes) is out of bounds or misaligned"
-        raise MemoryAccessError(f"multimem store: {what}: {place.place_of(index, mask)}.") from None
+        raise place.error(MemoryAccessError, f"multimem store: {what}", index, mask) from None
     except ReadOnlyError as error:
-        raise ReadOnlyError(
-            f"The kernel stores to {error}, which is not declared as written: {place.place_of(index, mask)}."
-        ) from None
+        what = f"The kernel stores to {error}, which is not declared as written"
+        raise place.error(ReadOnlyError, what, index, mask) from None
 
 
 def fault(place: Place, index: int, addresses: Array, width: int, what: str) -> NoReturn:

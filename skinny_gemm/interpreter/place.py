@@ -48,6 +48,10 @@ class Place:
         mask = ops.TRUE if mask is None else mask
         return self.spot(index, mask.shape, int(np.flatnonzero(mask)[0]) if mask.any() else 0)
 
+    def error(self, kind: type[Exception], what: str, index: int, mask: Mask = None) -> Exception:
+        """An error of some kind that says what happened and where: see `place_of`."""
+        return kind(f"{what}: {self.place_of(index, mask)}.")
+
     def full(self, mask: Mask) -> Array:
         """`mask` in full shape."""
         return np.ones(self.shape, bool) if mask is None else np.broadcast_to(mask, self.shape)
@@ -80,8 +84,7 @@ def scatter(place: Place, addresses: Array, words: Sequence[Array], mask: Mask) 
 def converged(place: Place, index: int, members: Array | None, mask: Mask) -> None:
     """Raises unless each warp is there with all its lanes or with none."""
     if mask is not None and mask.shape[2] > 1:
-        apart = mask.any(axis=2) != mask.all(axis=2)
-        if apart.any():
+        if (mask.any(axis=2) != mask.all(axis=2)).any():
             raise DivergenceError(f"Lanes of one warp are apart at {place.place_of(index, mask)}.")
 
 

@@ -173,7 +173,5 @@ def _check_barriers(place: Place, index: int, rows: Array, addresses: Array, wid
         if address + 8 > addresses.min() and address < addresses.max() + width:
             hit = (addresses < address + 8) & (addresses + width > address) & (barrier.expected[rows] > 0)
             if hit.any():
-                raise BarrierError(
-                    f"A store overwrites the mbarrier at shared address {address - SHARED_BASE}, which has not "
-                    f"been invalidated: {place.place_of(index, hit if mask is None else hit & mask)}."
-                )
+                what = f"A store overwrites the mbarrier at shared address {address - SHARED_BASE}, which has not been "
+                raise place.error(BarrierError, what + "invalidated", index, hit if mask is None else hit & mask)

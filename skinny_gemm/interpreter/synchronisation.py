@@ -32,16 +32,20 @@ def barrier_at(place: Place, index: int, address: int, rows: Rows, create: bool 
         if create:
             known[address] = MBarrier(address, place.machine.rows, len(known))
     if not (create or (address in known and (known[address].expected[rows] > 0).all())):
-        raise BarrierError(
-            f"No mbarrier has been initialised at shared address {address - SHARED_BASE}: {place.place_of(index)}."
-        )
+        what = f"No mbarrier has been initialised at shared address {address - SHARED_BASE}"
+        raise place.error(BarrierError, what, index)
     return known[address]
 
 
 def barriers(
-    place: Place, index: int, addresses: Array, mask: Mask, count: Count = 1, create: bool = False,
+    place: Place,
+    index: int,
+    addresses: Array,
+    mask: Mask,
+    count: Count = 1,
+    create: bool = False,
     cluster: bool = False,
-) -> list[tuple[MBarrier, Rows, Array]]:  # fmt: skip
+) -> list[tuple[MBarrier, Rows, Array]]:
     """[(barrier, rows, sum of the active lanes' `count`, one per row or for all)] of the mbarriers that lanes name."""
     if addresses.size == 1 and not cluster and isinstance(count, int):
         rows, lanes = place.slice, WARP * len(place.warps)
@@ -74,9 +78,8 @@ def change(place: Place, index: int, barrier: MBarrier, event: str, rows: Rows, 
     try:
         opened = getattr(barrier, event)(rows, count)
     except BarrierError as error:
-        raise BarrierError(
-            f"Shared address {barrier.address - SHARED_BASE}: {error} ({place.place_of(index)})."
-        ) from None
+        address = barrier.address - SHARED_BASE
+        raise BarrierError(f"Shared address {address}: {error} ({place.place_of(index)}).") from None
     place.events.completed(barrier, rows, opened)
 
 
@@ -95,8 +98,8 @@ def init(place: Place, index: int, addresses: Array, count: Array, mask: Mask) -
         raise BarrierError(f"An mbarrier cannot expect {expected} arrivals (1 to 1048575): {place.place_of(index)}.")
     for barrier, rows, _ in barriers(place, index, addresses, mask, create=True):
         if (barrier.expected[rows] > 0).any():
-            raise BarrierError(f"The mbarrier at shared address {barrier.address - SHARED_BASE} is initialised "
-                               f"again without mbarrier.inval: {place.place_of(index, mask)}.")  # fmt: skip
+            what = f"The mbarrier at shared address {barrier.address - SHARED_BASE} is initialised again without "
+            raise place.error(BarrierError, what + "mbarrier.inval", index, mask)
         barrier.init(rows, expected)
     place.events.initialised(place, index, addresses, mask)
 
@@ -110,13 +113,9 @@ def invalidate(place: Place, index: int, addresses: Array, mask: Mask) -> None:
     place.events.access(place, index, addresses, 8, mask, True)
 
 
-def arrive(
-    place: Place, index: int, addresses: Array, count: Array, mask: Mask, scope: str, cluster: bool
-) -> Array:  # fmt: skip
-    """`mbarrier.arrive`, once or `count` times per active lane; the state is the phase before (CTAs, 1, 1) as uint64.
-
-    `cluster`: the addresses are shared::cluster ones. `scope` is that of the release.
-    """
+def arrive(place: Place, index: int, addresses: Array, count: Array, mask: Mask, scope: str, cluster: bool) -> Array:
+    """`mbarrier.arrive`, `count` times per active lane, by a release of some scope, at shared::cluster addresses if
+    `cluster`; the state is the phase before, (CTAs, 1, 1) as uint64."""
     place.machine.changed()
     none = count == 0 if mask is None else (count == 0) & mask
     if none.any():
@@ -302,12 +301,8 @@ def deadlock(machine: "Machine") -> str:
 
 def _arrivers(machine: "Machine", address: int) -> str:
     """Where the program arrives at a barrier whose address is written out."""
-    lines = [
-        str(ins.line)
-        for ins in machine.code
-        if "arrive" in ins.op
-        and any(isinstance(o, Address) and o.base is None and o.offset == address for o in ins.operands)
-    ]
+    written = Address(None, address)
+    lines = [str(ins.line) for ins in machine.code if "arrive" in ins.op and written in ins.operands]
     if not lines:
         return "no instruction with this literal address arrives there"
     return f"arrivals are at PTX line{'s' if len(lines) > 1 else ''} {', '.join(lines[:8])}"
