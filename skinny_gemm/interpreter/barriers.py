@@ -107,6 +107,9 @@ class NamedBarrier:
         return f"named barrier {self.number}, where {missing} of {count} threads are missing"
 
 
+Barrier = MBarrier | NamedBarrier  #: those that have a phase in every CTA
+
+
 class ClusterBarrier:
     """The barrier of every cluster. Each thread counts its arrivals and its waits; a thread that exits has arrived.
 

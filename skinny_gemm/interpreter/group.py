@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import arithmetic as ops
 from . import asynchronous, memory, place, shared_memory, synchronisation
-from .barriers import ClusterBarrier, MBarrier, NamedBarrier
+from .barriers import Barrier, ClusterBarrier
 from .parser import Instruction
 from .place import Array, Mask, Place
 
@@ -26,7 +26,7 @@ class Group(Place):
         self.batches: list[asynchronous.Batch] = []
         self.opened: Array | None = None  # of the named barrier that it has arrived at: openings seen, per row
         #: What it waits for, and the parity, for messages.
-        self.waiting: tuple[Instruction, MBarrier | NamedBarrier | ClusterBarrier, int | None] | None = None
+        self.waiting: tuple[Instruction, Barrier | ClusterBarrier, int | None] | None = None
         self.parked = -1  # the machine's version when it last could not go on
         self.source: tuple[Array | None, Array | None] = None, None  # of the traced copy that comes next
         self.count = len(rows) // machine.fills * len(warps)  # warps executing, twins counted once

@@ -122,9 +122,7 @@ class GlobalMemory:
         buffer = self.buffer_at(low)
         if buffer is None or buffer.members or low < buffer.base or high + width > buffer.end:
             return None
-        if width > 1 and int(np.bitwise_or.reduce(addresses, axis=None)) & (width - 1):
-            return None
-        return buffer
+        return None if width > 1 and int(np.bitwise_or.reduce(addresses, axis=None)) & (width - 1) else buffer
 
     def load(self, addresses: np.ndarray, width: int) -> np.ndarray:
         """Elements of `width` bytes at uint64 `addresses`, in their shape. Raises `MemoryAccessError`, bare."""
@@ -159,7 +157,7 @@ class GlobalMemory:
         written[index] = np.full(width, 0xFF, np.uint8).view(DTYPES[width])
 
     def store_multicast(self, addresses: np.ndarray, data: np.ndarray, width: int) -> None:
-        """`store` in every member at flat multicast `addresses`. The error has a phrase where one is no such address."""
+        """`store` in every member at multicast `addresses`; the error has a phrase where one is no such address."""
         owners = addresses >> np.uint64(SPACING)
         for owner in np.unique(owners):
             mask = owners == owner

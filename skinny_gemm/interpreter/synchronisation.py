@@ -38,14 +38,9 @@ def barrier_at(place: Place, index: int, address: int, rows: Rows, create: bool 
 
 
 def barriers(
-    place: Place,
-    index: int,
-    addresses: Array,
-    mask: Mask,
-    count: Count = 1,
-    create: bool = False,
+    place: Place, index: int, addresses: Array, mask: Mask, count: Count = 1, create: bool = False,
     cluster: bool = False,
-) -> list[tuple[MBarrier, Rows, Array]]:
+) -> list[tuple[MBarrier, Rows, Array]]:  # fmt: skip
     """[(barrier, rows, sum of the active lanes' `count`, one per row or for all)] of the mbarriers that lanes name."""
     if addresses.size == 1 and not cluster and isinstance(count, int):
         rows, lanes = place.slice, WARP * len(place.warps)

@@ -14,12 +14,11 @@ from ..place import Array, Mask, Place
 
 if TYPE_CHECKING:
     from ..asynchronous import Batch, Copy, Transfer
-    from ..barriers import MBarrier, NamedBarrier, Rows
+    from ..barriers import Barrier, MBarrier, Rows
     from ..machine import Machine
     from ..memory import Buffer
 
     Words = Sequence[Array]
-    Barrier = MBarrier | NamedBarrier
 
 
 class Observer:

@@ -26,7 +26,7 @@ others is a clock of its own, `common`: what the warp knew when its lanes last m
 and what it has learnt from waits since.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Optional
 from weakref import WeakKeyDictionary
 
@@ -34,12 +34,11 @@ import numpy as np
 
 from ...layouts import WARP
 from ..asynchronous import Batch, Copy
-from ..barriers import MBarrier, NamedBarrier, Rows
+from ..barriers import Barrier, MBarrier, NamedBarrier, Rows
 from ..place import OFFSET, RANK_SHIFT, Array, Mask, Place, linear
 from . import Observer
 
 if TYPE_CHECKING:
-    from ..asynchronous import Transfer
     from ..machine import Machine
 
 LANE_BITS = np.uint32(1) << np.arange(WARP, dtype=np.uint32)
@@ -64,27 +63,26 @@ class Clocks(Observer):
             return None
         self.machine, self.warps, self.size = machine, context.warps, clusters.size
         self.rows = rows[np.lexsort((clusters.rank[rows], clusters.number[rows]))]  # of the CTAs, without their twins
-        n, own = len(rows), clusters.size * context.warps
+        n, self.own = len(rows), clusters.size * context.warps
         self.cta_number = np.full(machine.rows, -1)  # of each row; -1 where nobody watches
         self.cta_number[self.rows] = np.arange(n)
         self.rank = np.arange(n) % self.size
-        self.own = own  # columns of warps, the first; as many of copies and of initialisations follow
-        self.starts = 3 * own  # first column of the starts
+        # `own` columns of warps come first; as many of copies and of initialisations follow.
+        self.starts = 3 * self.own  # first column of the starts
         self.transfers = self.starts + self.size  # first column of the mbarriers' transfers
         every = np.arange(n * self.warps)
-        self.column = every % own  # of each warp itself
+        self.column = every % self.own  # of each warp itself
         self.clock = np.zeros((len(every), self.transfers), np.int32)  # of each warp
         self.clock[every, self.starts + self.rank[every // self.warps]] = 1
         self.common = self.clock.copy()  # what any one lane of a warp may release, for all of them
         self.published = self.clock.copy()  # what a relaxed arrival at the cluster barrier releases
-        self.clock[every, self.column] = self.clock[every, 2 * own + self.column] = 1
+        self.advance(every)
         self.lanes = np.zeros(len(every), np.uint32)  # bits of those that accessed shared memory since they last met
         self.ticks = np.zeros(len(every), np.int32)  # completed groups of copies that each warp has issued
         self.left = np.zeros((n, self.transfers), np.int32)  # what the exited warps of each CTA knew
         #: Of each barrier two arrays (2 scopes, CTAs, columns): joined by arrivals, handed out by completed phases.
-        self.barriers: dict[MBarrier | NamedBarrier, tuple[Array, Array]] = {}
-        shape = n // self.size, self.transfers
-        self.joined, self.handed = np.zeros(shape, np.int32), np.zeros(shape, np.int32)  # of the cluster barriers
+        self.barriers: dict[Barrier, tuple[Array, Array]] = {}
+        self.joined, self.handed = np.zeros((2, n // self.size, self.transfers), np.int32)  # of the cluster barriers
         #: Of a copy or transfer in flight, at its issue: (index of each warp in what follows, clocks, ticks).
         self.issued: WeakKeyDictionary[Any, tuple[Array, Array, Array]] = WeakKeyDictionary()
         self.tied: WeakKeyDictionary[Batch, Array] = WeakKeyDictionary()  # the ticks at which batches are complete
@@ -158,7 +156,8 @@ class Clocks(Observer):
 
     # Copies and transfers
 
-    def _snapshot(self, place):
+    def snapshot(self, place: Place) -> tuple[Array, Array, Array]:
+        """See `issued`."""
         warps = self.all_warps(place)
         at = np.full(len(self.clock), -1)
         at[warps] = np.arange(len(warps))
@@ -167,14 +166,7 @@ class Clocks(Observer):
         return at, clocks, self.ticks[warps] + 1
 
     def copy_issued(self, place: Place, copy: Copy) -> None:
-        self.issued[copy] = self._snapshot(place)
-
-    def transfer_issued(
-        self, place: Place, parts: Sequence["Transfer"], addresses: Array, mask: Mask, rows: Array
-    ) -> None:
-        snapshot = self._snapshot(place)
-        for part in parts:
-            self.issued[part] = snapshot
+        self.issued[copy] = self.snapshot(place)
 
     def copies_committed(self, place: Place) -> None:
         self.ticks[self.all_warps(place)] += 1
@@ -211,17 +203,16 @@ class Clocks(Observer):
 
     # mbarriers and named barriers: clocks for waits of CTA scope (0) and of cluster scope (1)
 
-    def clocks_of(self, barrier: MBarrier | NamedBarrier) -> tuple[Array, Array]:
+    def clocks_of(self, barrier: Barrier) -> tuple[Array, Array]:
         """(joined, handed) of a barrier."""
         if barrier not in self.barriers:
-            shape = 2, len(self.rows), self.clock.shape[1]
-            self.barriers[barrier] = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
+            joined, handed = np.zeros((2, 2, len(self.rows), self.clock.shape[1]), np.int32)
+            self.barriers[barrier] = joined, handed
         return self.barriers[barrier]
 
     def arrives(
-        self, place: Place, barrier: MBarrier | NamedBarrier, mask: Mask, addresses: Array | None = None,
-        scope: str = "cta",
-    ) -> None:  # fmt: skip
+        self, place: Place, barrier: Barrier, mask: Mask, addresses: Array | None = None, scope: str = "cta"
+    ) -> None:
         joined, _ = self.clocks_of(barrier)
         peers = self.machine.clusters.peers
         for i, positions, every in self.by_warp(place):
@@ -242,7 +233,7 @@ class Clocks(Observer):
                             joined[level, to] = np.maximum(joined[level, to], clock)
             self.advance(warps)
 
-    def completed(self, barrier: MBarrier | NamedBarrier, rows: Rows, opened: Array) -> None:
+    def completed(self, barrier: Barrier, rows: Rows, opened: Array) -> None:
         """Phases are over: what has been joined is handed out, and transfers to there are done."""
         ctas = self.cta_number[rows][opened]
         ctas = ctas[ctas >= 0]
@@ -255,7 +246,7 @@ class Clocks(Observer):
         joined, handed = self.clocks_of(barrier)
         handed[:, ctas] = joined[:, ctas]
 
-    def acquired(self, place: Place, barrier: MBarrier | NamedBarrier, scope: str = "cta") -> None:
+    def acquired(self, place: Place, barrier: Barrier, scope: str = "cta") -> None:
         _, ctas = self.watched_ctas(place)
         if ctas.size:
             handed = self.clocks_of(barrier)[1][int(scope == "cluster")]

@@ -143,7 +143,7 @@ class Races(Clocks):
         """The mbarriers must be there already; they are read when the transfer lands."""
         for at in self.by_warp(place):
             self._check_access(at, parts[0].index, addresses, 8, mask, False, rows)
-        super().transfer_issued(place, parts, addresses, mask, rows)
+        self.issued.update(dict.fromkeys(parts, self.snapshot(place)))
 
     def transfer_landed(self, transfer: "Transfer") -> None:
         """A transfer writes with the clock of its issue, in the column of its mbarrier."""
