@@ -239,15 +239,15 @@ def _land_run(place: Place, copies: Sequence[Copy]) -> None:
         data = machine.memory.load(src, size)
     except MemoryAccessError:
         for copy in copies:
-            addresses = active(copy.mask, copy.src)
-            if addresses is not None and machine.memory.fault(addresses, size) is not None:
+            if (addresses := active(copy.mask, copy.src)) is not None and machine.memory.fault(
+                addresses, size
+            ) is not None:
                 memory.fault(place, copy.index, addresses, size, "copy")
         raise
     low, high = int(dst.min()), int(dst.max())
     if low < SHARED_BASE or high + size > machine.shared_end or int(np.bitwise_or.reduce(dst, axis=None)) & (size - 1):
         for copy in copies:
-            addresses = active(copy.mask, copy.dst)
-            if addresses is not None:
+            if (addresses := active(copy.mask, copy.dst)) is not None:
                 elements(place, copy.index, addresses, size)
     if valid is not None:  # the bytes past what the source has become zero
         data, sizes = np.broadcast_arrays(data, parts[2])
@@ -316,12 +316,10 @@ def _check_source(place: Place, index: int, source: Array, size: Array, dst: Arr
     for addresses in (source, source + size.astype(np.uint64) - np.uint64(UNIT)):
         last[full] = addresses
         place.events.global_read(place, index, last, mask)
-        lanes = active(mask, last)
-        if lanes is not None and place.machine.memory.fault(lanes, UNIT) is not None:
+        if (lanes := active(mask, last)) is not None and place.machine.memory.fault(lanes, UNIT) is not None:
             memory.fault(place, index, lanes, UNIT, "bulk copy")
-    end = np.zeros(full.shape, np.uint32)
-    end[full] = dst + size - UNIT
-    ends = active(mask, end)
-    if ends is not None:
-        elements(place, index, ends, UNIT)
+    last = np.zeros(full.shape, np.uint32)
+    last[full] = dst + size - UNIT
+    if (lanes := active(mask, last)) is not None:
+        elements(place, index, lanes, UNIT)
     return source

@@ -109,10 +109,14 @@ def run(
             executed += machine.executed
             copied += machine.copied // context.fills
             reporter.done += len(chunk)
-    for output in outputs:
+    for _, buffers in outputs:
         for observer in observers:
-            observer.output(output.name, output.buffers)
-    written = {output.name: output.commit() for output in outputs}
+            observer.output(buffers[0].name, buffers)
+    written = {}
+    for array, (buffer, *_) in outputs:
+        written[buffer.name] = buffer.written != 0
+        if checks:
+            np.copyto(array, buffer.bytes, where=written[buffer.name])
     end = time.perf_counter()
     return Result(executed, end - begin, begin - start, len(ctas), order.name, checks, written, copied, trace)
 
@@ -196,27 +200,13 @@ def program_of(ptx: str, entry: str, trace: Trace | None = None) -> codegen.Prog
             gc.enable()
 
 
-@dataclass
-class Output:
-    """An array that the kernel may write, and the buffers that stand for it: itself, or private copies."""
-
-    name: str
-    array: np.ndarray  #: the caller's bytes
-    buffers: list[Buffer]
-    private: bool
-
-    def commit(self) -> np.ndarray:
-        """Copies what the kernel stored from the private copies to the caller's array; which bytes those are."""
-        stored = self.buffers[0].written != 0
-        if self.private:
-            np.copyto(self.array, self.buffers[0].bytes, where=stored)
-        return stored
-
-
 def bound_parameters(
     compiled: CompiledKernel, arguments: LaunchArguments, kernel: parser.Kernel, checks: bool
-) -> tuple[GlobalMemory, dict[tuple[int, int], np.ndarray], list[Output]]:
-    """(global memory, parameter values by (offset, size), outputs). ValueError for values that do not fit."""
+) -> tuple[GlobalMemory, dict[tuple[int, int], np.ndarray], list[tuple[np.ndarray, list[Buffer]]]]:
+    """(global memory, parameter values by (offset, size), outputs). ValueError for values that do not fit.
+
+    An output is the caller's bytes and the buffers that stand for them: with `checks` private copies, else themselves.
+    """
     if len(arguments.values) != len(compiled.parameters):
         raise ValueError(f"{len(arguments.values)} values are given for {len(compiled.parameters)} parameters.")
     if len(kernel.parameters) != len(compiled.parameters):
@@ -224,11 +214,10 @@ def bound_parameters(
     memory, parameters, outputs = GlobalMemory(), {}, []
 
     def buffers_of(spec: Parameter, array: np.ndarray) -> list[Buffer]:
-        private = checks and spec.written
-        copies = [np.full(array.size, fill, np.uint8) for fill in FILLS] if private else [array]
+        copies = [np.full(array.size, fill, np.uint8) for fill in FILLS] if checks and spec.written else [array]
         buffers = [memory.add(spec.name, copy, spec.written, like=array) for copy in copies]
         if spec.written:
-            outputs.append(Output(spec.name, array, buffers, private))
+            outputs.append((array, buffers))
         return buffers
 
     for declared, spec, value in zip(kernel.parameters, compiled.parameters, arguments.values, strict=True):
@@ -242,18 +231,14 @@ def bound_parameters(
                 raise ValueError(f"{spec.name} is None, but the parameter is not optional.")
             numbers = [0]
         elif isinstance(value, Multicast):
-            members = [buffers_of(spec, array) for array in multicast_arrays(value, spec.name)]
-            numbers = [memory.add_multicast(spec.name, twins).base for twins in zip(*members, strict=True)]
+            arrays = [as_bytes(array, spec.name) for array in value.arrays]
+            if len({(a.size, a.__array_interface__["data"][0] & 15) for a in arrays}) != 1:
+                raise ValueError(f"{spec.name} is a Multicast of {len(arrays)} arrays; at least one, all of one size "
+                                 "and alignment.")  # fmt: skip
+            twins = zip(*(buffers_of(spec, array) for array in arrays), strict=True)
+            numbers = [memory.add(spec.name, members[0].bytes, False, arrays[0], members).base for members in twins]
         else:
             numbers = [buffer.base for buffer in buffers_of(spec, as_bytes(value, spec.name))]
         dtype = np.uint32 if declared.size == 4 else np.uint64
         parameters[declared.offset, declared.size] = np.array(numbers, dtype).reshape(-1, 1, 1)
     return memory, parameters, outputs
-
-
-def multicast_arrays(value: Multicast, name: str) -> list[np.ndarray]:
-    """The flat arrays of a `Multicast`. ValueError unless they are alike."""
-    arrays = [as_bytes(array, name) for array in value.arrays]
-    if len({(a.size, a.__array_interface__["data"][0] & 15) for a in arrays}) != 1:
-        raise ValueError(f"{name} is a Multicast of {len(arrays)} arrays; at least one, all of one size and alignment.")
-    return arrays

@@ -115,8 +115,6 @@ class Machine:
             registers[flow.number[name]] = np.tile(values.reshape(-1, 1, 1), (ctas.stop - ctas.start, 1, 1))
         return Group(self, np.arange(ctas.start * self.fills, ctas.stop * self.fills), warps, registers)
 
-    # State
-
     def load_shared(self, rows: np.ndarray, elements: np.ndarray, width: int) -> np.ndarray:
         """The `elements` of `width` bytes of the shared memory of `rows`."""
         view = self.views[width]
@@ -182,8 +180,6 @@ class Machine:
                    "cluster_nctaid": (size, 1, 1), "cluster_nctarank": (size,),
                    "nwarpid": (self.context.warps,)}  # fmt: skip
         return np.full((1, 1, 1), uniform[name][position], np.uint32)
-
-    # The loop
 
     def run(self) -> None:
         """Runs to the end. Raises the kernel's first `InterpreterError`."""

@@ -42,8 +42,8 @@ class Buffer:
     bytes: np.ndarray
     base: int
     writable: bool
-    written: np.ndarray = field(default_factory=lambda: np.zeros(0, np.uint8))
-    members: Sequence["Buffer"] = ()  #: of a multicast address range: the buffers that a store reaches
+    written: np.ndarray
+    members: Sequence["Buffer"]  #: of a multicast address range: the buffers that a store reaches
     views: dict[int, tuple[np.ndarray, np.ndarray, np.uint64]] = field(default_factory=dict)
 
     @property
@@ -66,17 +66,13 @@ class GlobalMemory:
     def __init__(self):
         self.buffers: list[Buffer] = []
 
-    def add(self, name: str, array: np.ndarray, writable: bool, like: np.ndarray) -> Buffer:
-        """Registers a flat uint8 array; `like` is the array whose alignment it shall have."""
+    def add(
+        self, name: str, array: np.ndarray, writable: bool, like: np.ndarray, members: Sequence[Buffer] = ()
+    ) -> Buffer:
+        """Registers a flat uint8 array with the alignment of another; with `members`, a multicast address of these."""
         base = (len(self.buffers) + 1 << SPACING) + (like.__array_interface__["data"][0] & 15)
         written = np.zeros(array.size * writable, np.uint8)
-        self.buffers.append(Buffer(name, array, base, writable, written))
-        return self.buffers[-1]
-
-    def add_multicast(self, name: str, members: Sequence[Buffer]) -> Buffer:
-        """Registers an address range that stands for several buffers of one size and alignment."""
-        base = (len(self.buffers) + 1 << SPACING) + (members[0].base & 15)
-        self.buffers.append(Buffer(name, members[0].bytes, base, True, members=members))
+        self.buffers.append(Buffer(name, array, base, writable, written, members))
         return self.buffers[-1]
 
     def buffer_at(self, address: int) -> Buffer | None:
@@ -166,9 +162,6 @@ class GlobalMemory:
                 raise MemoryAccessError(f"{int(addresses[mask][0]):#x} is no multicast address")
             for member in buffer.members:
                 self.store(addresses[mask] - np.uint64(buffer.base) + np.uint64(member.base), data[mask], width)
-
-
-# What instructions do
 
 
 def load(place: Place, index: int, addresses: Array, width: int, mask: Mask) -> Array:

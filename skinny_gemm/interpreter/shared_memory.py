@@ -15,9 +15,6 @@ SHIFT = {1: 0, 2: 1, 4: 2, 8: 3, 16: 4}  #: log2 of an access's bytes
 MATRIX_LANES = {"x1": 8, "x2": 16, "x4": 32}  #: lanes that give the row addresses of an `ldmatrix`
 
 
-# Addresses
-
-
 def elements(place: Place, index: int, addresses: Array, width: int) -> Array:
     """Element indices of `addresses` in a CTA's shared memory, after checking bounds and alignment."""
     outside = addresses.min() < SHARED_BASE or int(addresses.max()) + width > place.machine.shared_end
@@ -80,9 +77,6 @@ def _cluster_fault(place: Place, index: int, addresses: Array, bad: Array, what:
         f"Shared address {(address & OFFSET) - SHARED_BASE} of CTA rank {name}, {what}: "
         f"{place.spot(index, addresses.shape[:3], flat)}."
     )
-
-
-# Loads and stores
 
 
 def load(place: Place, index: int, addresses: Array, width: int, mask: Mask, cluster: bool = False) -> Array:

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from .group import Group
     from .machine import Machine
 
-# mbarriers
-
 
 def barrier_at(place: Place, index: int, address: int, rows: Rows, create: bool = False) -> MBarrier:
     """The mbarrier at a shared address; raises unless all of `rows` have initialised it, or `create`."""
@@ -270,9 +268,6 @@ def _try_wait(group: "Group", ins: Instruction) -> Array:
             for barrier in passed:
                 group.events.acquired(group, barrier, "cluster" if "cluster" in ins.op else "cta")
     return ready
-
-
-# Deadlocks
 
 
 def deadlock(machine: "Machine") -> str:

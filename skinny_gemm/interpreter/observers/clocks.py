@@ -88,8 +88,6 @@ class Clocks(Observer):
         self.tied: WeakKeyDictionary[Batch, Array] = WeakKeyDictionary()  # the ticks at which batches are complete
         return self
 
-    # Who is where
-
     def watched_ctas(self, place: Place) -> tuple[Array, Array]:
         """(indices into the place's rows, CTA numbers) of the watched CTAs."""
         numbers = self.cta_number[place.rows]

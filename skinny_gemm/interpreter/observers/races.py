@@ -56,8 +56,6 @@ class Races(Clocks):
         self.touched: dict[tuple[int, int], tuple[int, int]] = {}
         return self
 
-    # Events
-
     def access(
         self, place: Place, index: int, addresses: Array, width: int, mask: Mask, write: bool, rows: Array | None = None
     ) -> None:
@@ -293,8 +291,6 @@ class Races(Clocks):
             who = self._side(index, int(self.column[warps[i]]), write)
             raise RaceError(f"{who[0].upper()}{who[1:]} shared memory of CTA {self._cta(ctas[i])}, and nothing says "
                             "that this CTA has started.")  # fmt: skip
-
-    # Words
 
     def _report(self, index, cell, column, write, other, other_column, other_writes, lanes=False):
         """Raises for an access by `column` and an earlier one; `lanes`: both by one warp."""
