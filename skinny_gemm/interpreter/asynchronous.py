@@ -91,7 +91,7 @@ class Transfer:
     barrier: Array  #: shared addresses of the mbarriers there
     size: Array  #: bytes
     data: Array | None  #: what `st.async` carries
-    source: Array | None  #: global addresses of a bulk copy
+    source: Any  #: global addresses of a bulk copy, an array or None
 
     def part(self, keep: Array) -> "Transfer":
         """The transfer of some of the lanes."""
@@ -122,8 +122,17 @@ class Transfer:
             raise MemoryAccessError(f"An asynchronous transfer arrives at shared address {self.dst[i] - SHARED_BASE} "
                                     f"of CTA {machine.cta_of(self.rows[i])} after its exit: "
                                     f"{place.spot(self.index, place.shape, int(self.lanes[i]))}.")  # fmt: skip
-        for size in np.unique(self.size):
-            self._write(slice(None) if (self.size == size).all() else self.size == size, int(size))
+        for size in np.unique(self.size).tolist():
+            lanes = self.size == size
+            rows, dst = self.rows[lanes], self.dst[lanes]
+            if self.data is not None:
+                width, data = size, self.data[lanes]
+            else:
+                width, steps = UNIT, np.arange(0, size, UNIT)
+                data = machine.memory.load(self.source[lanes][:, None] + steps.astype(np.uint64), UNIT)
+                machine.copied += data.size * UNIT
+                rows, dst = rows[:, None], dst[:, None] + steps
+            machine.store_shared(rows, dst >> SHIFT[width], width, data)
         machine.events.transfer_landed(self)
         for address in np.unique(self.barrier):
             counted = self.barrier == address
@@ -133,19 +142,6 @@ class Transfer:
             change(place, self.index, barrier, "transfer", rows, totals[rows])
             machine.events.landed(self, barrier)
         machine.changed()
-
-    def _write(self, lanes: Array | slice, size: int) -> None:
-        machine = self.place.machine
-        rows, dst = self.rows[lanes], self.dst[lanes]
-        if self.source is None:
-            assert self.data is not None
-            width, data = size, self.data[lanes]
-        else:
-            width, steps = UNIT, np.arange(0, size, UNIT)
-            data = machine.memory.load(self.source[lanes][:, None] + steps.astype(np.uint64), UNIT)
-            machine.copied += data.size * UNIT
-            rows, dst = rows[:, None], dst[:, None] + steps
-        machine.store_shared(rows, dst >> SHIFT[width], width, data)
 
 
 # cp.async

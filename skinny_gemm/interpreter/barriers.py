@@ -102,7 +102,6 @@ class NamedBarrier:
         return self.number, self.opened[rows], missing, np.zeros_like(missing)
 
     def waiting(self, row: int, parity: int | None) -> str:
-        """As for an mbarrier."""
         count, missing = self.count[row], self.count[row] - self.arrived[row]
         return f"named barrier {self.number}, where {missing} of {count} threads are missing"
 
@@ -163,7 +162,6 @@ class ClusterBarrier:
         return -1, self.opened[c], self.threads[c] - self.arrived[c], np.zeros(len(c), np.int64)
 
     def waiting(self, row: int, parity: int | None) -> str:
-        """As for an mbarrier."""
         c = self.cluster[row]
         return (
             f"the cluster barrier: {self.opened[c]} phases are complete, {self.threads[c] - self.arrived[c]} of "

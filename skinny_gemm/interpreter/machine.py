@@ -108,7 +108,7 @@ class Machine:
     def _first_group(self, ctas, warps):
         """A group whose registers hold the fill patterns where they are read before they are written."""
         flow, fills = self.program.flow, np.array(FILLS[: self.fills], np.uint8)
-        registers = [None] * len(flow.number)
+        registers: list[Any] = [None] * len(flow.number)
         for name in flow.entry_live:
             size = flow.kernel.widths[name] // 8
             values = np.tile(fills[:, None], size).view(DTYPES[size]) if size else fills >= 0x80

@@ -55,8 +55,8 @@ class Buffer:
         if width not in self.views:
             skip = -self.base % width
             part = slice(skip, skip + max(self.bytes.size - skip, 0) // width * width)
-            elements, written = (array[part].view(DTYPES[width]) for array in (self.bytes, self.written))
-            self.views[width] = elements, written, np.uint64(self.base + skip)
+            views: list[np.ndarray] = [array[part].view(DTYPES[width]) for array in (self.bytes, self.written)]
+            self.views[width] = views[0], views[1], np.uint64(self.base + skip)
         return self.views[width]
 
 

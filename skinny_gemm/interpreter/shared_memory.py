@@ -107,7 +107,13 @@ def store(
         addresses, flat, rows = lanes, flat & OFFSET, np.broadcast_to(targets, place.shape)[place.full(mask)]
     else:
         elements(place, index, lanes, width)
-    _check_barriers(place, index, place.rows[:, None, None] if targets is None else targets, lanes, width, mask)
+    for address, barrier in place.machine.mbarriers.items():
+        if address + 8 > lanes.min() and address < lanes.max() + width:
+            alive = barrier.expected[place.rows[:, None, None] if targets is None else targets] > 0
+            hit = alive & (lanes < address + 8) & (lanes + width > address)
+            if hit.any():
+                what = f"A store overwrites the mbarrier at shared address {address - SHARED_BASE}, which has not been "
+                raise place.error(BarrierError, what + "invalidated", index, hit if mask is None else hit & mask)
     place.events.access(place, index, addresses, width, mask, True, targets)
     place.events.store(place, index, addresses, words, mask, targets)
     place.machine.store_shared(rows, flat >> SHIFT[width], width, data)
@@ -159,13 +165,3 @@ def gather(place: Place, indices: Sequence[int], addresses: Sequence[Array], ord
     np.copyto(out, raw.view(np.uint16))  # widening and shifting in place beats a strided copy of the halves
     out <<= 16
     return out.view(np.float32)
-
-
-def _check_barriers(place: Place, index: int, rows: Array, addresses: Array, width: int, mask: Mask) -> None:
-    """Raises if a plain store overwrites a live mbarrier; inactive lanes must hold an active lane's address."""
-    for address, barrier in place.machine.mbarriers.items():
-        if address + 8 > addresses.min() and address < addresses.max() + width:
-            hit = (addresses < address + 8) & (addresses + width > address) & (barrier.expected[rows] > 0)
-            if hit.any():
-                what = f"A store overwrites the mbarrier at shared address {address - SHARED_BASE}, which has not been "
-                raise place.error(BarrierError, what + "invalidated", index, hit if mask is None else hit & mask)

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from .machine import Machine
 
 
+ONE = np.ones((1, 1, 1), np.uint32)  #: arrival per lane
+
+
 def barrier_at(place: Place, index: int, address: int, rows: Rows, create: bool = False) -> MBarrier:
     """The mbarrier at a shared address; raises unless all of `rows` have initialised it, or `create`."""
     known = place.machine.mbarriers
@@ -36,11 +39,11 @@ def barrier_at(place: Place, index: int, address: int, rows: Rows, create: bool 
 
 
 def barriers(
-    place: Place, index: int, addresses: Array, mask: Mask, count: Count = 1, create: bool = False,
+    place: Place, index: int, addresses: Array, mask: Mask, count: Array = ONE, create: bool = False,
     cluster: bool = False,
 ) -> list[tuple[MBarrier, Rows, Array]]:  # fmt: skip
     """[(barrier, rows, sum of the active lanes' `count`, one per row or for all)] of the mbarriers that lanes name."""
-    if addresses.size == 1 and not cluster and isinstance(count, int):
+    if addresses.size == 1 and not cluster and count.size == 1:
         rows, lanes = place.slice, WARP * len(place.warps)
         if mask is None:
             total = np.array([lanes])
@@ -48,7 +51,7 @@ def barriers(
             total = mask.sum(axis=(1, 2)) * (lanes // (mask.shape[1] * mask.shape[2]))
             if len(total) > 1 and not total.all():
                 rows, total = place.rows[total > 0], total[total > 0]
-        return [(barrier_at(place, index, int(addresses[0, 0, 0]), rows, create), rows, total * count)]
+        return [(barrier_at(place, index, int(addresses[0, 0, 0]), rows, create), rows, total * int(count[0, 0, 0]))]
     own, offsets = place.rows[:, None, None], active(mask, addresses)
     if offsets is None:
         return []
@@ -113,7 +116,7 @@ def arrive(place: Place, index: int, addresses: Array, count: Array, mask: Mask,
     none = count == 0 if mask is None else (count == 0) & mask
     if none.any():
         raise BarrierError(f"An arrival counts at least 1, not 0: {place.place_of(index, none)}.")
-    state, found = None, barriers(place, index, addresses, mask, _number(count), cluster=cluster)
+    state, found = None, barriers(place, index, addresses, mask, count, cluster=cluster)
     _use(place, index, addresses, mask, cluster)
     for barrier, rows, total in found:
         state = barrier.phase[rows].astype(np.uint64)[:, None, None]
@@ -126,7 +129,7 @@ def expect_bytes(place: Place, index: int, addresses: Array, count: Array, mask:
     """`mbarrier.expect_tx`."""
     place.machine.changed()
     place.events.decides(place, index, count, "the byte count", mask)
-    for barrier, rows, total in barriers(place, index, addresses, mask, _number(count), cluster=cluster):
+    for barrier, rows, total in barriers(place, index, addresses, mask, count, cluster=cluster):
         change(place, index, barrier, "expect", rows, total)
     _use(place, index, addresses, mask, cluster)
 
@@ -137,11 +140,6 @@ def _use(place: Place, index: int, addresses: Array, mask: Mask, cluster: bool) 
     if lanes is not None:
         rows, offsets = cluster_addresses(place, index, lanes, 8, mask) if cluster else (None, addresses)
         place.events.access(place, index, offsets, 8, mask, False, rows)
-
-
-def _number(count: Array) -> Count:
-    """An operand array as an int where it holds one value, else as it is."""
-    return int(count[0, 0, 0]) if count.size == 1 else count
 
 
 # Arrivals at other barriers
@@ -194,7 +192,8 @@ def _operand(group: "Group", operand: Any) -> Array:
     """The value of an operand, as an array of unsigned bits."""
     if isinstance(operand, Imm):
         return _constant(operand.value)
-    register, offset = (operand.base, operand.offset) if isinstance(operand, Address) else (operand, 0)
+    register: Any = operand.base if isinstance(operand, Address) else operand
+    offset = operand.offset if isinstance(operand, Address) else 0
     if register is None:
         return _constant(offset)
     value = group.registers[group.machine.program.flow.number[register.name]]

@@ -23,14 +23,13 @@ from typing import TYPE_CHECKING, Optional
 
 import numpy as np
 
-from ..asynchronous import Copy
+from ..asynchronous import Copy, Transfer
 from ..errors import RaceError
 from ..parser import SHARED_BASE
 from ..place import OFFSET, RANK_SHIFT, Array, Mask, Place
 from .clocks import ALL_LANES, LANE_BITS, Clocks, active_lanes, pick
 
 if TYPE_CHECKING:
-    from ..asynchronous import Transfer
     from ..machine import Machine
 
 KEPT_READS = 256  #: reads of another CTA's memory that are remembered before those known to all are forgotten
@@ -80,7 +79,7 @@ class Races(Clocks):
 
     def _check_access(self, at, index, addresses, width, mask, write, rows):
         """Checks without remembering; returns per cell (cell, warp, lanes, column, whether of another CTA)."""
-        cells, warps, lanes = self._cells_of(*at, addresses, width, mask, rows)
+        cells, warps, lanes = self._cells_of(at, addresses, width, mask, rows)
         column = self.column[warps]
         far = None if rows is None else cells // self.cells != warps // self.warps
         if far is not None:
@@ -119,7 +118,7 @@ class Races(Clocks):
     def initialised(self, place: Place, index: int, addresses: Array, mask: Mask) -> None:
         """An initialisation is a write, in a column of its own."""
         for at in self.by_warp(place):
-            cells, warps, lanes = self._cells_of(*at, addresses, 8, mask)
+            cells, warps, lanes = self._cells_of(at, addresses, 8, mask)
             self._check(index, cells, warps, self.clock, True, self.column[warps])
             column = 2 * self.own + self.column[warps]
             self._wrote(cells, column, self.clock[warps, column], index, lanes)
@@ -130,20 +129,20 @@ class Races(Clocks):
             at, clocks, ticks = self.issued[copy.origin or copy]
             clocks = self.widened(clocks)
             for which in every_warp:
-                cells, warps, lanes = self._cells_of(*which, copy.dst, copy.size, copy.mask)
+                cells, warps, lanes = self._cells_of(which, copy.dst, copy.size, copy.mask)
                 column = self.own + self.column[warps]
                 self._check(copy.index, cells, at[warps], clocks, True, column)
                 self._wrote(cells, column, ticks[at[warps]], copy.index, lanes)
 
     def transfer_issued(
-        self, place: Place, parts: Sequence["Transfer"], addresses: Array, mask: Mask, rows: Array
+        self, place: Place, parts: Sequence[Transfer], addresses: Array, mask: Mask, rows: Array
     ) -> None:
         """The mbarriers must be there already; they are read when the transfer lands."""
         for at in self.by_warp(place):
             self._check_access(at, parts[0].index, addresses, 8, mask, False, rows)
         self.issued.update(dict.fromkeys(parts, self.snapshot(place)))
 
-    def transfer_landed(self, transfer: "Transfer") -> None:
+    def transfer_landed(self, transfer: Transfer) -> None:
         """A transfer writes with the clock of its issue, in the column of its mbarrier."""
         place = transfer.place
         to = self.cta_number[transfer.rows]
@@ -189,8 +188,9 @@ class Races(Clocks):
 
     # Cells
 
-    def _cells_of(self, i, positions, warps, addresses, width, mask, rows=None):
-        """What the `warps`, of number `i` in a place, touch: (cells, warp of each, bits of its lanes)."""
+    def _cells_of(self, at, addresses, width, mask, rows=None):
+        """What warps touch that `by_warp` has named: (cells, warp of each, bits of its lanes)."""
+        i, positions, warps = at
         to = warps[:, None] // self.warps if rows is None else self.cta_number[pick(rows, positions, i)]
         cells = pick(addresses, positions, i).astype(np.int64) // WORD + to * self.cells
         words = max(width // WORD, 1)
