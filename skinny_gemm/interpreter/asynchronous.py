@@ -152,7 +152,7 @@ def copy(group: "Group", index: int, dst: Array, src: Array, size: int, valid: A
     group.events.global_read(group, index, src, mask)
     issued = Copy(index, dst, src, size, valid, mask)
     group.events.copy_issued(group, issued)
-    if group.machine.schedule.lands_early():
+    if group.machine.schedule.dares("land"):
         land(group, [issued])
     else:
         group.open.append(issued)
@@ -299,7 +299,7 @@ def transfer(
         parts = [parts[0].part(of_lane == number) for number in np.unique(of_lane)]
     machine.events.transfer_issued(place, parts, barrier_active & np.uint32(OFFSET), mask, barrier_rows)
     for part in parts:
-        if machine.schedule.lands_early():
+        if machine.schedule.dares("land"):
             part.land()
         else:
             machine.flying.append(part)

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 class Group(Place):
     """A full product of some CTAs and some of their warps; `block` is the number of the block that comes next."""
 
-    def __init__(self, machine: "Machine", rows: Array, warps: Array, registers: list[Any], block: int = 0):
+    def __init__(self, machine: "Machine", rows: Array, warps: Array, registers: list[Any]):
         super().__init__(machine, rows, warps)
-        self.registers, self.block = registers, block
+        self.registers, self.block = registers, 0
         self.specials: dict[tuple[str, str], Array] = {}
         self.parameters: dict[tuple[int, int], Array] = {}
         self.open: list[asynchronous.Copy] = []  # not yet committed, nor tied to an mbarrier
@@ -33,13 +33,8 @@ class Group(Place):
 
     def part(self, rows: Array | None, warps: Array | None) -> "Group":
         """The group of some rows and warps (index arrays into this group's, None for all), with their state."""
-        new = Group(
-            self.machine,
-            self.rows if rows is None else self.rows[rows],
-            self.warps if warps is None else self.warps[warps],
-            ops.select_registers(self.registers, rows, warps),
-            self.block,
-        )
+        at = self.rows if rows is None else self.rows[rows], self.warps if warps is None else self.warps[warps]
+        new = Group(self.machine, *at, ops.select_registers(self.registers, rows, warps))
         new.waiting, new.depends = self.waiting, ops.select(self.depends, rows, warps)
         new.open = [c.select(rows, warps) for c in self.open]
         new.committed = [[c.select(rows, warps) for c in group] for group in self.committed]
@@ -62,12 +57,11 @@ class Group(Place):
     load_shared, load_cluster = shared_memory.load, partialmethod(shared_memory.load, cluster=True)
     store_shared, store_cluster = shared_memory.store, partialmethod(shared_memory.store, cluster=True)
     ldmatrix, gather = shared_memory.ldmatrix, shared_memory.gather
-    load_global = memory.load
-    store_global, store_multicast = memory.store, partialmethod(memory.store, multicast=True)
+    load_global, store_global = memory.load, memory.store
+    store_multicast = partialmethod(memory.store, multicast=True)
     converged, elect, mapa = place.converged, place.elect, place.mapa
     copy_async, arrive_copies = asynchronous.copy, asynchronous.arrive
-    commit, wait_groups = asynchronous.commit, asynchronous.wait_groups
-    transfer = asynchronous.transfer
+    commit, wait_groups, transfer = asynchronous.commit, asynchronous.wait_groups, asynchronous.transfer
     init_barrier, invalidate_barrier = synchronisation.init, synchronisation.invalidate
     arrive, expect_bytes = synchronisation.arrive, synchronisation.expect_bytes
     bar_arrive, cluster_arrive = synchronisation.bar_arrive, synchronisation.cluster_arrive

@@ -75,8 +75,7 @@ def run(
     `races` looks for accesses of shared memory that nothing orders: True in the first cluster, or without clusters in
     the first and the last CTA; or the linear numbers (x fastest) of the CTAs whose clusters to watch.
     `preceding` names the parameters that the preceding kernel of a chain of dependent launches writes: reading them
-    before `griddepcontrol.wait` is an error.
-    `progress(fraction)` is called now and then once a run has taken two seconds.
+    before `griddepcontrol.wait` is an error. `progress(fraction)` is called now and then after the first two seconds.
 
     Raises ValueError for arguments that do not fit, an `InterpreterError` for what the kernel does wrong.
     """
@@ -94,8 +93,7 @@ def run(
         observers.append(Dependency([buffer for buffer in memory.buffers if buffer.name in preceding]))
     if clusters := watched(races, len(ctas), cluster):
         observers.append(Races(clusters))
-    if trace is not None:
-        observers.append(trace)
+    observers += [trace] if trace else []
     context = Context(
         program, grid, compiled.block, warps, cluster, len(FILLS) if checks else 1, memory, parameters,
         program.flow.kernel.dynamic_base + compiled.smem_bytes, observers, reporter := _Reporter(progress, len(ctas)),

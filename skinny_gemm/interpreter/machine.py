@@ -1,7 +1,7 @@
 """One chunk of CTAs: shared memory, barriers, and the loop that runs groups of warps until all have exited.
 
-Values and memory are batched over the chunk's CTAs; with checks on, every CTA has a twin whose uninitialised bytes
-hold another pattern. Groups start whole and split where their warps part.
+Values and memory are batched over the chunk's CTAs; with checks on, every CTA has a twin whose uninitialised bytes hold
+another pattern. Groups start whole and split where their warps part.
 """
 
 from collections.abc import Callable, Sequence
@@ -80,11 +80,10 @@ class Machine:
     def __init__(self, context: Context, ctas: np.ndarray, schedule: Any):
         self.context, self.program, self.schedule = context, context.program, schedule
         self.code, self.blocks = context.program.flow.kernel.instructions, context.program.flow.blocks
-        self.memory, self.fills = context.memory, context.fills
+        self.memory, self.fills, self.shared_end = context.memory, context.fills, context.shared_end
         self.ctas = ctas[schedule.order(len(ctas))]
         self.rows = len(ctas) * self.fills
         self.clusters = Clusters(self.ctas, context.cluster, context.grid, self.fills, context.warps)
-        self.shared_end = context.shared_end
         self.shared = np.empty((self.rows, -(-self.shared_end // 16)), np.complex128)
         for fill in range(self.fills):
             self.shared.view(np.uint8)[fill :: self.fills] = FILLS[fill]
@@ -93,8 +92,7 @@ class Machine:
         self.named: dict[int, NamedBarrier] = {}
         self.cluster_barrier = ClusterBarrier(self.clusters.number, context.warps)
         self.flying: list[Batch | Transfer] = []
-        self.version = 0
-        self.idle, self.seen = 0, 0  # blocks run since `version` was last seen to change
+        self.version = self.seen = self.idle = 0  # `idle`: blocks run since `version` was last seen to change
         self.executed = 0  # warp instructions, twins not counted
         self.copied = 0  # bytes of global memory that asynchronous copies have read
         self.parameters = {
@@ -162,10 +160,8 @@ class Machine:
         """The value of a special register for a group."""
         position = max("xyz".find(axis), 0)
         size, block, grid = self.clusters.size, self.context.block, self.context.grid
-        if name == "laneid":
-            return ops.LANES
-        if name == "warpid":
-            return group.warps.astype(np.uint32)[None, :, None]
+        if name in ("laneid", "warpid"):
+            return ops.LANES if name == "laneid" else group.warps.astype(np.uint32)[None, :, None]
         if name == "tid":
             thread = group.warps[:, None] * WARP + np.arange(WARP)
             parts = thread % block[0], thread // block[0] % block[1], thread // (block[0] * block[1])
@@ -228,7 +224,7 @@ class Machine:
                 self.groups.remove(group)  # it may wait in a loop for what another group writes
                 self.groups.append(group)
                 return
-            if self.schedule.preempts():
+            if self.schedule.dares("cut"):
                 return
 
     def branch(self, group: Group, block: Block, taken: np.ndarray) -> bool:

@@ -30,20 +30,13 @@ class InOrder:
         """What happens next: a group of `ready` runs, or one of the `flying` lands."""
         return ready[0] if ready else flying[0]
 
-    def lands_early(self) -> bool:
-        """Whether a copy or transfer lands as it is issued."""
-        return False
-
     def parts(self, ctas: int, warps: int) -> None:
         """Which lanes (CTAs, warps, 32) of a transfer land apart, as numbers; None for all at once."""
         return None
 
-    def gives_up(self) -> bool:
-        """Whether a `try_wait` reports failure although it could succeed."""
-        return False
-
-    def preempts(self) -> bool:
-        """Whether the group that runs is cut off after a block."""
+    def dares(self, what: str) -> bool:
+        """Whether a copy or transfer lands as it is issued ("land"), a `try_wait` fails that could succeed ("fail"), or
+        the group that runs is cut off after a block ("cut")."""
         return False
 
 
@@ -68,9 +61,9 @@ class _Adversary:
 
     def __init__(self, random: np.random.Generator, subsets: int):
         self.random, self.subsets = random, subsets
-        self.early = random.choice([0.0, 0.0, 0.5, 1.0])  # share of copies that land as they are issued
+        self.shares = {"land": random.choice([0.0, 0.0, 0.5, 1.0]), "fail": 0.1}  # of the cases in which it dares
         self.eager = random.choice([0.0, 0.1, 0.5])  # how readily batches complete while warps could run
-        self.cut = random.choice([0.0, 0.2])
+        self.shares["cut"] = random.choice([0.0, 0.2])
         self.favourite = random.random() < 0.5  # run one group as far as it can go, or all in turn
 
     def order(self, rows: int) -> np.ndarray:
@@ -86,17 +79,11 @@ class _Adversary:
             return flying[self.random.integers(len(flying))]
         return ready[0] if self.favourite else ready[self.random.integers(len(ready))]
 
-    def lands_early(self) -> bool:
-        return self.early > 0 and self.random.random() < self.early
-
     def parts(self, ctas: int, warps: int) -> np.ndarray:
         return self.random.integers(0, self.random.integers(1, 4), (ctas, warps, 32))
 
-    def gives_up(self) -> bool:
-        return self.random.random() < 0.1
-
-    def preempts(self) -> bool:
-        return self.cut > 0 and self.random.random() < self.cut
+    def dares(self, what: str) -> bool:
+        return self.shares[what] > 0 and self.random.random() < self.shares[what]
 
 
 def in_order() -> InOrder:

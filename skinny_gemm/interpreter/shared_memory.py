@@ -49,7 +49,8 @@ def cluster_addresses(place: Place, index: int, addresses: Array, width: int, ma
 def _fault(place: Place, index: int, addresses: Array, width: int) -> NoReturn:
     end = place.machine.shared_end
     bad = (addresses < SHARED_BASE) | (addresses.astype(np.int64) + width > end) | (addresses % width != 0)
-    flat, address = _first(addresses, bad)
+    flat = int(np.flatnonzero(bad)[0])
+    address = int(addresses.reshape(-1)[flat])
     place.events.faulted(place, index, addresses, "shared")
     if address % width:
         what = f"is not aligned to {width} bytes"
@@ -63,14 +64,10 @@ def _fault(place: Place, index: int, addresses: Array, width: int) -> NoReturn:
     )
 
 
-def _first(addresses: Array, bad: Array) -> tuple[int, int]:
-    flat = int(np.flatnonzero(bad)[0])
-    return flat, int(addresses.reshape(-1)[flat])
-
-
 def _cluster_fault(place: Place, index: int, addresses: Array, bad: Array, what: str) -> NoReturn:
     addresses, bad = np.broadcast_arrays(addresses, bad)
-    flat, address = _first(addresses, bad)
+    flat = int(np.flatnonzero(bad)[0])
+    address = int(addresses.reshape(-1)[flat])
     rank = (address >> RANK_SHIFT) - 1
     name = {NEGATIVE: "below 0", FAR: f"{FAR} or above"}.get(rank, str(rank))
     raise MemoryAccessError(

@@ -142,9 +142,6 @@ def _use(place: Place, index: int, addresses: Array, mask: Mask, cluster: bool) 
         place.events.access(place, index, offsets, 8, mask, False, rows)
 
 
-# Arrivals at other barriers
-
-
 def join(place: Place, barrier: NamedBarrier, count: int, mask: Mask = None) -> None:
     """All warps of the place arrive at a named barrier."""
     place.events.arrives(place, barrier, mask)
@@ -260,7 +257,7 @@ def _try_wait(group: "Group", ins: Instruction) -> Array:
             group.waiting = ins, barrier, int(phases[0, 0, 0])
         ready = done.all(axis=2)
     if ready.all():
-        given_up = "try_wait" in ins.op and group.machine.schedule.gives_up()
+        given_up = "try_wait" in ins.op and group.machine.schedule.dares("fail")
         group.registers[group.machine.program.flow.number[d.name]] = ops.FALSE if given_up else ops.TRUE
         if not given_up:
             group.events.access(group, ins.index, address, 8, None, False)
@@ -278,7 +275,10 @@ def deadlock(machine: "Machine") -> str:
         row = int(group.rows[0])
         what = barrier.waiting(row, parity)
         if isinstance(barrier, MBarrier):
-            what += f" ({_arrivers(machine, barrier.address)})"
+            named = Address(None, barrier.address)  # where the program arrives at an address that is written out
+            lines = [str(other.line) for other in machine.code if "arrive" in other.op and named in other.operands]
+            where = f"arrivals are at PTX line{'s' if len(lines) > 1 else ''} {', '.join(lines[:8])}"
+            what += f" ({where if lines else 'no instruction with this literal address arrives there'})"
         elif isinstance(barrier, ClusterBarrier):
             peers = machine.clusters.peers[row]
             late = (barrier.arrivals[peers] <= barrier.opened[barrier.cluster[row]]).any(axis=(1, 2))
@@ -286,12 +286,3 @@ def deadlock(machine: "Machine") -> str:
         parts.append(f"CTA {machine.cta_of(row)} warps {group.warps.tolist()} wait at PTX line {ins.line} on {what}")
     rest = len(machine.groups) - 4
     return "Deadlock: " + "; ".join(parts) + (f"; and {rest} more groups wait." if rest > 0 else ".")
-
-
-def _arrivers(machine: "Machine", address: int) -> str:
-    """Where the program arrives at a barrier whose address is written out."""
-    written = Address(None, address)
-    lines = [str(ins.line) for ins in machine.code if "arrive" in ins.op and written in ins.operands]
-    if not lines:
-        return "no instruction with this literal address arrives there"
-    return f"arrivals are at PTX line{'s' if len(lines) > 1 else ''} {', '.join(lines[:8])}"

@@ -81,8 +81,7 @@ class Observer:
 
     #: Lanes have initialised mbarriers.
     def initialised(self, place: Place, index: int, addresses: Array, mask: Mask) -> None: ...
-    #: Lanes arrive at a barrier of their own CTA, or of those that shared::cluster `addresses` name, by a release of
-    #: some scope.
+    #: Lanes arrive, with a scope, at a barrier of their own CTA or of those that shared::cluster `addresses` name.
     def arrives(self, place: Place, barrier: "Barrier", mask: Mask, addresses: Array | None = None,
                 scope: str = "cta") -> None: ...  # fmt: skip
     #: A barrier's counts have changed; `opened` says in which of `rows` that completes a phase.

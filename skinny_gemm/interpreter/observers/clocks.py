@@ -104,8 +104,6 @@ class Clocks(Observer):
         for i, warp in enumerate(place.warps.tolist() if positions.size else ()):
             yield i, positions, ctas * self.warps + warp
 
-    # Clocks of warps
-
     def advance(self, warps: Array) -> None:
         """What the warps do from now on is not before what they have released."""
         self.clock[warps, self.column[warps]] += 1
@@ -114,8 +112,8 @@ class Clocks(Observer):
     def learn(self, place: Place, clocks: Array) -> None:
         """The warps of a place know more from now on."""
         warps = self.all_warps(place)
-        self.clock[warps] = np.maximum(self.clock[warps], clocks)
-        self.common[warps] = np.maximum(self.common[warps], clocks)
+        for known in (self.clock, self.common):
+            known[warps] = np.maximum(known[warps], clocks)
 
     def releasable(self, i: int, positions: Array, warps: Array, mask: Mask) -> tuple[Array, Array]:
         """(those of `warps` with an active lane, what each of them may release): arguments as from `by_warp`."""
@@ -127,11 +125,8 @@ class Clocks(Observer):
 
     def warp_sync(self, place: Place, mask: Mask) -> None:
         """The lanes of the warps whose lanes are all in `mask` have met: each may now release what all have done."""
-        warps = self.all_warps(place)
-        if mask is not None:
-            positions, _ = self.watched_ctas(place)
-            whole = np.broadcast_to(mask.all(axis=2), place.shape[:2])[positions]
-            warps = warps[whole.reshape(-1)]
+        positions, _ = self.watched_ctas(place)
+        warps = self.all_warps(place)[place.full(mask)[positions].all(axis=2).reshape(-1)]
         self.common[warps] = self.clock[warps]
         self.advance(warps)
         self.lanes[warps] = 0
@@ -251,8 +246,6 @@ class Clocks(Observer):
             self.learn(place, handed[np.repeat(ctas, len(place.warps))])
             if isinstance(barrier, NamedBarrier):
                 self.warp_sync(place, None)
-
-    # Cluster barriers
 
     def cluster_arrives(self, place: Place, mask: Mask, release: bool) -> None:
         for i, positions, warps in self.by_warp(place):

@@ -186,8 +186,6 @@ class Races(Clocks):
                 raise RaceError(f"{what} not ordered before exit of CTA {self._cta(to)}: "
                                 f"{self._side(index, column, ins.op[0] != 'ld')}.")  # fmt: skip
 
-    # Cells
-
     def _cells_of(self, at, addresses, width, mask, rows=None):
         """What warps touch that `by_warp` has named: (cells, warp of each, bits of its lanes)."""
         i, positions, warps = at
@@ -232,22 +230,16 @@ class Races(Clocks):
                 known = self.clock[first : first + self.own].min(axis=0)
                 reads[:] = [read for read in reads if read[2] > known[read[1]]]
 
-    # Checks
-
     def _check(self, index, cells, warps, clocks, write, columns):
         """Raises if who knows `clocks[warps]` is not ordered after what is remembered of `cells`."""
         last = self.write_column[cells]
-        bad = self.write_time[cells] > clocks[warps, last]
-        if bad.any():
-            i = int(np.flatnonzero(bad)[0])
+        for i in np.flatnonzero(self.write_time[cells] > clocks[warps, last]).tolist():
             self._report(index, cells[i], columns[i], write, self.write_index[cells[i]], last[i], True)
         if not write:
             return
         rank = self.rank[cells // self.cells]
         known = clocks[:, : self.own].reshape(len(clocks), self.size, self.warps)[warps, rank]
-        bad = self.read_time[cells] > known
-        if bad.any():
-            i, reader = (int(x[0]) for x in np.nonzero(bad))
+        for i, reader in np.argwhere(self.read_time[cells] > known).tolist():
             last_read = self.read_index[cells[i], reader]
             self._report(index, cells[i], columns[i], write, last_read, rank[i] * self.warps + reader, False)
         for read, column, time, reading, _ in self._remote_reads_of(cells):
@@ -265,19 +257,17 @@ class Races(Clocks):
         bad = self.write_time[cells] > self.common[warps, last]
         if bad.any():
             bad &= (self.write_lanes[cells] & lanes == 0) & (last < self.starts) & (last % self.own == column)
-        if bad.any():
-            i = int(np.flatnonzero(bad)[0])
-            self._report(index, cells[i], column[i], write, self.write_index[cells[i]], last[i], True, True)
+            for i in np.flatnonzero(bad).tolist():
+                self._report(index, cells[i], column[i], write, self.write_index[cells[i]], last[i], True, True)
         if not write:
             return
         warp = warps % self.warps
         bad = self.read_time[cells, warp] > self.common[warps, column]
         if bad.any():
             near = cells // self.cells == warps // self.warps
-            bad &= near & ((self.read_lanes[cells, warp] & ~lanes) != 0)
-        if bad.any():
-            i = int(np.flatnonzero(bad)[0])
-            self._report(index, cells[i], column[i], write, self.read_index[cells[i], warp[i]], column[i], False, True)
+            for i in np.flatnonzero(bad & near & ((self.read_lanes[cells, warp] & ~lanes) != 0)).tolist():
+                last_read = self.read_index[cells[i], warp[i]]
+                self._report(index, cells[i], column[i], write, last_read, column[i], False, True)
         for read, reader, time, reading, bits in self._remote_reads_of(cells):
             for i in np.flatnonzero((column == reader) & (self.common[warps, column] < time)).tolist():
                 if (bits[read == cells[i]] & ~lanes[i]).any():
@@ -285,9 +275,7 @@ class Races(Clocks):
 
     def _check_started(self, index, ctas, warps, write):
         """Raises if warps do not know that the `ctas` which they access have started."""
-        unknown = self.clock[warps, self.starts + self.rank[ctas]] == 0
-        if unknown.any():
-            i = int(np.flatnonzero(unknown)[0])
+        for i in np.flatnonzero(self.clock[warps, self.starts + self.rank[ctas]] == 0).tolist():
             who = self._side(index, int(self.column[warps[i]]), write)
             raise RaceError(f"{who[0].upper()}{who[1:]} shared memory of CTA {self._cta(ctas[i])}, and nothing says "
                             "that this CTA has started.")  # fmt: skip

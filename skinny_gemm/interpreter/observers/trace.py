@@ -64,8 +64,7 @@ class Trace(Observer):
         self._record(place, index, "pass", barrier)
 
     def landed(self, flight: Batch | Transfer, barrier: MBarrier) -> None:
-        arrays = flight.mask, None, None, None
-        self._record(flight.place, flight.index, "land", barrier, arrays, flight.receivers)
+        self._record(flight.place, flight.index, "land", barrier, (flight.mask, None, None, None), flight.receivers)
 
     def _record(self, place, index, event, barrier, arrays=(None,) * 4, receivers=None):
         """Appends one event of a place; `receivers` are the rows where the barrier is, if not the place's."""
