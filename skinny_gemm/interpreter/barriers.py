@@ -17,10 +17,7 @@ class MBarrier:
 
     def __init__(self, address: int, rows: int, number: int):
         self.address, self.number = address, number
-        self.expected = np.zeros(rows, np.int64)  #: 0 where the CTA has not initialised it
-        self.pending = np.zeros(rows, np.int64)
-        self.bytes = np.zeros(rows, np.int64)
-        self.phase = np.zeros(rows, np.int64)
+        self.expected, self.pending, self.bytes, self.phase = np.zeros((4, rows), np.int64)  # 0 expected: none there
 
     def init(self, rows: Rows, count: int) -> None:
         """Expects `count` arrivals in every phase, the first of which begins."""
@@ -28,10 +25,7 @@ class MBarrier:
         self.bytes[rows] = self.phase[rows] = 0
 
     def arrive(self, rows: Rows, count: Count) -> np.ndarray:
-        """`count` arrivals (an int, or an array per row); completes as many phases as they fill.
-
-        Like `expect` and `transfer`, returns in which of `rows` a phase is complete.
-        """
+        """`count` arrivals, which complete as many phases as they fill; returns in which of `rows` one is complete."""
         left = np.broadcast_to(count, self.pending[rows].shape).copy()
         opened = np.zeros(left.shape, bool)
         while True:
@@ -46,12 +40,12 @@ class MBarrier:
                 raise BarrierError("more arrivals than the barrier expects in this phase")
 
     def expect(self, rows: Rows, count: Count) -> np.ndarray:
-        """`count` more bytes (an int, or an array per row) must come before the phase completes."""
+        """`count` more bytes must come before the phase completes; returns as `arrive`."""
         self.bytes[rows] += count
         return self.complete(rows)
 
     def transfer(self, rows: Rows, count: Count) -> np.ndarray:
-        """`count` bytes have come; before the last arrival that may be more than are expected so far."""
+        """`count` bytes have come, before the last arrival perhaps more than expected; returns as `arrive`."""
         self.bytes[rows] -= count
         return self.complete(rows)
 
@@ -75,11 +69,10 @@ class MBarrier:
 
     def waiting(self, row: int, parity: int | None) -> str:
         """What a wait in CTA `row` is for, and what is missing."""
-        text = (
+        return (
             f"the mbarrier at shared address {self.address - SHARED_BASE} for the phase of parity {parity}: "
             f"{self.phase[row]} phases are complete, {self.pending[row]} of {self.expected[row]} arrivals are pending"
-        )
-        return text + (f" and {self.bytes[row]} bytes" if self.bytes[row] else "")
+        ) + (f" and {self.bytes[row]} bytes" if self.bytes[row] else "")
 
 
 class NamedBarrier:
@@ -87,9 +80,7 @@ class NamedBarrier:
 
     def __init__(self, number: int, rows: int):
         self.number = number
-        self.arrived = np.zeros(rows, np.int64)
-        self.count = np.zeros(rows, np.int64)
-        self.opened = np.zeros(rows, np.int64)
+        self.arrived, self.count, self.opened = np.zeros((3, rows), np.int64)
 
     def arrive(self, rows: Rows, threads: int, count: int) -> np.ndarray:
         """`threads` of the `count` expected arrive in every one of `rows`; returns in which that opens it."""
@@ -111,9 +102,11 @@ class NamedBarrier:
         return self.number, self.opened[rows], missing, np.zeros_like(missing)
 
     def waiting(self, row: int, parity: int | None) -> str:
-        """As for an mbarrier."""
         count, missing = self.count[row], self.count[row] - self.arrived[row]
         return f"named barrier {self.number}, where {missing} of {count} threads are missing"
+
+
+Barrier = MBarrier | NamedBarrier  #: those that have a phase in every CTA
 
 
 class ClusterBarrier:
@@ -126,11 +119,9 @@ class ClusterBarrier:
         self.cluster = cluster
         clusters = int(cluster.max()) + 1
         self.threads = WARP * warps * np.bincount(cluster, minlength=clusters)
-        self.arrived = np.zeros(clusters, np.int64)  # in this phase, those that have exited included
-        self.exited = np.zeros(clusters, np.int64)
-        self.opened = np.zeros(clusters, np.int64)
-        self.arrivals = np.zeros((len(cluster), warps, WARP), np.int32)
-        self.waits = np.zeros((len(cluster), warps, WARP), np.int32)
+        #: Arrivals in this phase, those that have exited included; threads that have exited; phases completed.
+        self.arrived, self.exited, self.opened = np.zeros((3, clusters), np.int64)
+        self.arrivals, self.waits = np.zeros((2, len(cluster), warps, WARP), np.int32)
 
     def arrive(self, rows: np.ndarray, warps: np.ndarray, lanes: np.ndarray) -> np.ndarray:
         """The threads `lanes` (rows, warps, 32) arrive; returns the clusters whose phase that completes."""
@@ -153,7 +144,7 @@ class ClusterBarrier:
         self.waits[np.ix_(rows, warps)] += 1
 
     def exit(self, rows: np.ndarray, warps: np.ndarray) -> np.ndarray:
-        """All threads of some warps are gone: they count as arrived in every phase from now on; returns as `arrive`."""
+        """All threads of some warps count as arrived in every phase from now on; returns as `arrive`."""
         arrivals = self.arrivals[np.ix_(rows, warps)]
         np.add.at(self.exited, self.cluster[rows], WARP * len(warps))
         return self._count(rows, arrivals <= self.opened[self.cluster[rows]][:, None, None])
@@ -171,7 +162,6 @@ class ClusterBarrier:
         return -1, self.opened[c], self.threads[c] - self.arrived[c], np.zeros(len(c), np.int64)
 
     def waiting(self, row: int, parity: int | None) -> str:
-        """As for an mbarrier."""
         c = self.cluster[row]
         return (
             f"the cluster barrier: {self.opened[c]} phases are complete, {self.threads[c] - self.arrived[c]} of "

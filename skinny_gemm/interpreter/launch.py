@@ -4,7 +4,6 @@ import gc
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -15,19 +14,17 @@ from ..artifact import CompiledKernel, LaunchArguments, Parameter
 from ..checks import is_integer
 from ..layouts import WARP
 from . import codegen, flow, parser
-from .clusters import LARGEST
-from .context import Context, Triple
-from .machine import FILLS, Machine
+from .machine import FILLS, Context, Machine, Triple
 from .memory import Buffer, GlobalMemory, as_bytes
 from .observers import Observer
-from .observers.dependency import Dependency
-from .observers.poison import Poison
+from .observers.poison import Dependency, Poison
 from .observers.races import Races
 from .observers.trace import Trace
 from .schedules import Adversarial, InOrder, named
 
 CHUNK_BYTES = 48 << 20  #: shared memory of one chunk of CTAs, twins included
 CHUNK_ROWS = 128  #: CTAs of one chunk, twins included
+LARGEST = 16  #: CTAs of a cluster, non-portable sizes included
 PROGRESS_AFTER = 2.0  #: seconds after which `progress` is called
 PROGRESS_EVERY = 0.25
 
@@ -73,14 +70,12 @@ def run(
     """Executes the PTX of `compiled` (a `CompiledKernel`) with `arguments` (`LaunchArguments`) on the CPU.
 
     Pointers are packed NumPy arrays or CPU torch tensors, read and written in place, `Multicast([array, ...])`, or None
-    where optional.
-    `schedule` is "in_order" or `adversarial(seed)`. With `checks`, every CTA runs twice with different bytes in
-    whatever is uninitialised, and an output changes only if the whole run is clean. `trace` is a `Trace` to fill.
+    where optional. `schedule` is "in_order" or `adversarial(seed)`. With `checks`, every CTA runs twice with different
+    bytes in whatever is uninitialised, and an output changes only if the whole run is clean. `trace`: one to fill.
     `races` looks for accesses of shared memory that nothing orders: True in the first cluster, or without clusters in
     the first and the last CTA; or the linear numbers (x fastest) of the CTAs whose clusters to watch.
     `preceding` names the parameters that the preceding kernel of a chain of dependent launches writes: reading them
-    before `griddepcontrol.wait` is an error.
-    `progress(fraction)` is called now and then once a run has taken two seconds.
+    before `griddepcontrol.wait` is an error. `progress(fraction)` is called now and then after the first two seconds.
 
     Raises ValueError for arguments that do not fit, an `InterpreterError` for what the kernel does wrong.
     """
@@ -88,21 +83,19 @@ def run(
     start = time.perf_counter()
     program = program_of(compiled.ptx, compiled.entry, trace)
     memory, parameters, outputs = bound_parameters(compiled, arguments, program.flow.kernel, checks)
-    grid = grid_of(arguments.grid)
-    threads = math.prod(compiled.block)
-    if threads % WARP:
-        raise ValueError(f"block {compiled.block} has {threads} threads; it must be a multiple of {WARP}.")
-    cluster = cluster_size(compiled.cluster, grid)
-    ctas = np.stack(np.meshgrid(*(np.arange(g) for g in grid), indexing="ij"), -1).transpose(2, 1, 0, 3).reshape(-1, 3)
+    grid, warps, cluster = geometry(compiled, arguments.grid)
+    ctas = np.ascontiguousarray(np.indices(grid[::-1])[::-1].reshape(3, -1).T)  # x fastest
     observers: list[Observer] = [Poison()] if checks else []
     if preceding:
-        observers.append(Dependency(named_buffers(preceding, compiled, memory)))
+        unknown = set(preceding) - {p.name for p in compiled.parameters if p.kind == "pointer"}
+        if unknown:
+            raise ValueError(f"preceding names {', '.join(sorted(unknown))}, which is no pointer parameter.")
+        observers.append(Dependency([buffer for buffer in memory.buffers if buffer.name in preceding]))
     if clusters := watched(races, len(ctas), cluster):
         observers.append(Races(clusters))
-    if trace is not None:
-        observers.append(trace)
+    observers += [trace] if trace else []
     context = Context(
-        program, grid, compiled.block, threads // WARP, cluster, len(FILLS) if checks else 1, memory, parameters,
+        program, grid, compiled.block, warps, cluster, len(FILLS) if checks else 1, memory, parameters,
         program.flow.kernel.dynamic_base + compiled.smem_bytes, observers, reporter := _Reporter(progress, len(ctas)),
     )  # fmt: skip
     begin = time.perf_counter()
@@ -114,29 +107,32 @@ def run(
             executed += machine.executed
             copied += machine.copied // context.fills
             reporter.done += len(chunk)
-    for output in outputs:
+    for _, buffers in outputs:
         for observer in observers:
-            observer.output(output.name, output.buffers)
-    written = {output.name: output.commit() for output in outputs}
+            observer.output(buffers[0].name, buffers)
+    written = {}
+    for array, (buffer, *_) in outputs:
+        written[buffer.name] = buffer.written != 0
+        if checks:
+            np.copyto(array, buffer.bytes, where=written[buffer.name])
     end = time.perf_counter()
     return Result(executed, end - begin, begin - start, len(ctas), order.name, checks, written, copied, trace)
 
 
-def grid_of(grid: Any) -> Triple:
-    """A grid as three integers. ValueError unless it is three positive ones."""
+def geometry(compiled: CompiledKernel, grid: Any) -> tuple[Triple, int, int]:
+    """(the grid, warps of a CTA, CTAs of a cluster), after checking that they fit."""
     if not isinstance(grid, tuple | list) or len(grid) != 3 or not all(is_integer(g) and g > 0 for g in grid):
         raise ValueError(f"grid {grid!r} must be three positive integers.")
-    return int(grid[0]), int(grid[1]), int(grid[2])
-
-
-def cluster_size(cluster: Sequence[int], grid: Triple) -> int:
-    """CTAs of a cluster, after checking that the grid consists of whole ones."""
-    size, *rest = cluster
+    threads = math.prod(compiled.block)
+    if threads % WARP:
+        raise ValueError(f"block {compiled.block} has {threads} threads; it must be a multiple of {WARP}.")
+    x, y, z = map(int, grid)
+    size, *rest = compiled.cluster
     if rest != [1, 1] or not 1 <= size <= LARGEST:
-        raise ValueError(f"cluster {tuple(cluster)} must be (x, 1, 1) with x from 1 to {LARGEST}.")
-    if grid[0] % size:
-        raise ValueError(f"grid {grid} has {grid[0]} CTAs along x, which is no multiple of the cluster's {size}.")
-    return size
+        raise ValueError(f"cluster {tuple(compiled.cluster)} must be (x, 1, 1) with x from 1 to {LARGEST}.")
+    if x % size:
+        raise ValueError(f"grid {(x, y, z)} has {x} CTAs along x, which is no multiple of the cluster's {size}.")
+    return (x, y, z), threads // WARP, size
 
 
 def watched(races: bool | int | Iterable[int] | None, ctas: int, cluster: int) -> set[int]:
@@ -151,26 +147,18 @@ def watched(races: bool | int | Iterable[int] | None, ctas: int, cluster: int) -
     return {int(n) // cluster for n in numbers}
 
 
-def named_buffers(names: Sequence[str], compiled: CompiledKernel, memory: GlobalMemory) -> list[Buffer]:
-    """The buffers of pointer parameters given by name."""
-    unknown = set(names) - {p.name for p in compiled.parameters if p.kind == "pointer"}
-    if unknown:
-        raise ValueError(f"preceding names {', '.join(sorted(unknown))}, which is no pointer parameter.")
-    return [buffer for buffer in memory.buffers if buffer.name in names]
-
-
 def chunks(ctas: np.ndarray, context: Context) -> list[np.ndarray]:
     """Consecutive parts of the grid that fit the chunk limits; a cluster's CTAs stay together."""
     shared, cluster = max(context.shared_end, 1024) * context.fills, context.cluster
-    limit = min(CHUNK_BYTES // shared, CHUNK_ROWS // context.fills)
-    limit = max(limit // cluster, 1) * cluster
-    count = -(-len(ctas) // limit)
-    size = -(-len(ctas) // (count * cluster)) * cluster
+    most = min(CHUNK_BYTES // shared, CHUNK_ROWS // context.fills)
+    clusters = len(ctas) // cluster
+    count = -(-clusters // max(most // cluster, 1))
+    size = -(-clusters // count) * cluster
     return [ctas[i : i + size] for i in range(0, len(ctas), size)]
 
 
 class _Reporter:
-    """Calls `progress` with the finished fraction, at most four times a second, after two seconds."""
+    """Calls `progress` with the finished fraction now and then."""
 
     def __init__(self, progress, ctas):
         self.progress, self.ctas, self.done, self.latest = progress, ctas, 0, 0.0
@@ -179,20 +167,11 @@ class _Reporter:
     def __call__(self, machine):
         if self.progress and time.perf_counter() > self.next:
             self.next = time.perf_counter() + PROGRESS_EVERY
-            self.latest = max(self.latest, (self.done + machine.fraction() * len(machine.ctas)) / self.ctas)
+            # Of a chunk roughly, by how far its warps have come in the program text.
+            left = sum(g.count * (1 - g.block / len(machine.blocks)) for g in machine.groups if g.block != flow.EXIT)
+            done = self.done + len(machine.ctas) - left / machine.context.warps
+            self.latest = max(self.latest, done / self.ctas)
             self.progress(self.latest)
-
-
-@contextmanager
-def _collector_off():
-    """No garbage collection meanwhile: with torch loaded, collections double the time to read a PTX text."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 @lru_cache(maxsize=64)
@@ -210,33 +189,22 @@ def _plain_program(ptx: str, entry: str):
 
 def program_of(ptx: str, entry: str, trace: Trace | None = None) -> codegen.Program:
     """The generated program of an entry, cached; one that reports to `trace` is made for each trace."""
-    with _collector_off():
-        if trace is None:
-            return _plain_program(ptx, entry)
-        return codegen.generate(_flow_of(ptx, entry), trace.wants)
-
-
-@dataclass
-class Output:
-    """An array that the kernel may write, and the buffers that stand for it: itself, or private copies."""
-
-    name: str
-    array: np.ndarray  #: the caller's bytes
-    buffers: list[Buffer]
-    private: bool
-
-    def commit(self) -> np.ndarray:
-        """Copies what the kernel stored from the private copies to the caller's array; which bytes those are."""
-        stored = self.buffers[0].written != 0
-        if self.private:
-            np.copyto(self.array, self.buffers[0].bytes, where=stored)
-        return stored
+    enabled = gc.isenabled()
+    gc.disable()  # with torch loaded, collections double the time to read a PTX text
+    try:
+        return codegen.generate(_flow_of(ptx, entry), trace.wants) if trace else _plain_program(ptx, entry)
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def bound_parameters(
     compiled: CompiledKernel, arguments: LaunchArguments, kernel: parser.Kernel, checks: bool
-) -> tuple[GlobalMemory, dict[tuple[int, int], np.ndarray], list[Output]]:
-    """(global memory, parameter values by (offset, size), outputs). ValueError for values that do not fit."""
+) -> tuple[GlobalMemory, dict[tuple[int, int], np.ndarray], list[tuple[np.ndarray, list[Buffer]]]]:
+    """(global memory, parameter values by (offset, size), outputs). ValueError for values that do not fit.
+
+    An output is the caller's bytes and the buffers that stand for them: with `checks` private copies, else themselves.
+    """
     if len(arguments.values) != len(compiled.parameters):
         raise ValueError(f"{len(arguments.values)} values are given for {len(compiled.parameters)} parameters.")
     if len(kernel.parameters) != len(compiled.parameters):
@@ -244,14 +212,10 @@ def bound_parameters(
     memory, parameters, outputs = GlobalMemory(), {}, []
 
     def buffers_of(spec: Parameter, array: np.ndarray) -> list[Buffer]:
-        if not spec.written:
-            return [memory.add(spec.name, array, False)]
-        if checks:
-            copies = [np.full(array.size, fill, np.uint8) for fill in FILLS]
-            buffers = [memory.add(spec.name, copy, True, like=array) for copy in copies]
-        else:
-            buffers = [memory.add(spec.name, array, True)]
-        outputs.append(Output(spec.name, array, buffers, checks))
+        copies = [np.full(array.size, fill, np.uint8) for fill in FILLS] if checks and spec.written else [array]
+        buffers = [memory.add(spec.name, copy, spec.written, like=array) for copy in copies]
+        if spec.written:
+            outputs.append((array, buffers))
         return buffers
 
     for declared, spec, value in zip(kernel.parameters, compiled.parameters, arguments.values, strict=True):
@@ -265,19 +229,14 @@ def bound_parameters(
                 raise ValueError(f"{spec.name} is None, but the parameter is not optional.")
             numbers = [0]
         elif isinstance(value, Multicast):
-            members = [buffers_of(spec, array) for array in multicast_arrays(value, spec.name)]
-            numbers = [memory.add_multicast(spec.name, twins).base for twins in zip(*members, strict=True)]
+            arrays = [as_bytes(array, spec.name) for array in value.arrays]
+            if len({(a.size, a.__array_interface__["data"][0] & 15) for a in arrays}) != 1:
+                raise ValueError(f"{spec.name} is a Multicast of {len(arrays)} arrays; at least one, all of one size "
+                                 "and alignment.")  # fmt: skip
+            twins = zip(*(buffers_of(spec, array) for array in arrays), strict=True)
+            numbers = [memory.add(spec.name, members[0].bytes, False, arrays[0], members).base for members in twins]
         else:
             numbers = [buffer.base for buffer in buffers_of(spec, as_bytes(value, spec.name))]
         dtype = np.uint32 if declared.size == 4 else np.uint64
         parameters[declared.offset, declared.size] = np.array(numbers, dtype).reshape(-1, 1, 1)
     return memory, parameters, outputs
-
-
-def multicast_arrays(value: Multicast, name: str) -> list[np.ndarray]:
-    """The flat arrays of a `Multicast`. ValueError unless they are alike."""
-    arrays = [as_bytes(array, name) for array in value.arrays]
-    kinds = {(a.size, a.__array_interface__["data"][0] & 15) for a in arrays}
-    if len(kinds) != 1:
-        raise ValueError(f"{name} is a Multicast of {len(arrays)} arrays; at least one, all of one size and alignment.")
-    return arrays

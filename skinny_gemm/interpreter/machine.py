@@ -1,31 +1,70 @@
 """One chunk of CTAs: shared memory, barriers, and the loop that runs groups of warps until all have exited.
 
-Values and memory are batched over the chunk's CTAs; with checks on, every CTA has a twin whose uninitialised bytes
-hold another pattern. Groups start whole and split where their warps part.
+Values and memory are batched over the chunk's CTAs; with checks on, every CTA has a twin whose uninitialised bytes hold
+another pattern. Groups start whole and split where their warps part.
 """
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from ..layouts import WARP
 from . import arithmetic as ops
+from .asynchronous import Batch, Transfer
 from .barriers import ClusterBarrier, MBarrier, NamedBarrier
-from .clusters import Clusters
-from .complete_tx import Transfer
-from .context import Context
-from .cp_async import Batch
+from .codegen import Program
 from .errors import BarrierError, DeadlockError, DivergenceError
 from .flow import EXIT, Block
 from .group import Group
-from .observers import Events
-from .place import DTYPES
-from .waits import attempt, deadlock
+from .memory import GlobalMemory
+from .observers import Events, Observer
+from .place import DTYPES, Clusters
+from .synchronisation import attempt, deadlock
 
 #: Bytes that uninitialised memory and registers hold: BF16 and FP32 NaN, and an ordinary number (0.75).
 FILLS = (0xFF, 0x3F)
 SPIN = 1 << 10  #: such blocks after which another group has its turn
 ENDLESS = 1 << 17  #: blocks run one after the other with no effect on shared memory: a loop that spins
+DOUBLINGS = 17  #: of the clock's step, up to 0.13 s a read
+Triple = tuple[int, int, int]  #: along x, y and z
+
+
+class Clock:
+    """`%globaltimer` (ns), and `%clock` at 1 GHz: it moves by 1 us per read and by what `nanosleep` asks for.
+
+    Where only the clock is read and nothing else happens, as in a loop that polls until a time limit, the step doubles
+    from read to read, so that the limit comes soon.
+    """
+
+    now, idle, seen = 0, 0, -1
+
+    def read(self, name: str, version: int) -> np.ndarray:
+        """The special register `name`; `version` tells whether anything has happened since the last read."""
+        self.idle = self.idle + 1 if version == self.seen else 0
+        self.seen = version
+        self.now += 1000 << min(self.idle, DOUBLINGS)
+        return np.full((1, 1, 1), self.now & 0xFFFFFFFF if name in ("clock", "globaltimer_lo") else self.now, np.uint64)
+
+
+@dataclass
+class Context:
+    """What the chunks of one launch share: the program, its geometry and its arguments, and who watches."""
+
+    program: Program
+    grid: Triple
+    block: Triple
+    warps: int  #: of a CTA
+    cluster: int  #: CTAs of a cluster, along x
+    fills: int  #: fill patterns of what is uninitialised, each run by a twin of every CTA
+    memory: GlobalMemory
+    parameters: dict[tuple[int, int], np.ndarray]  #: values by (offset, size)
+    shared_end: int  #: the address past a CTA's shared memory
+    observers: Sequence[Observer]
+    tick: "Callable[[Machine], None]"  #: called before every choice of the schedule
+    clock: Clock = field(default_factory=Clock)
+    scratch: dict[Any, np.ndarray] = field(default_factory=dict)  #: see `Machine.scratch`
 
 
 def following(block: Block) -> int:
@@ -41,21 +80,19 @@ class Machine:
     def __init__(self, context: Context, ctas: np.ndarray, schedule: Any):
         self.context, self.program, self.schedule = context, context.program, schedule
         self.code, self.blocks = context.program.flow.kernel.instructions, context.program.flow.blocks
-        self.memory, self.fills = context.memory, context.fills
+        self.memory, self.fills, self.shared_end = context.memory, context.fills, context.shared_end
         self.ctas = ctas[schedule.order(len(ctas))]
         self.rows = len(ctas) * self.fills
         self.clusters = Clusters(self.ctas, context.cluster, context.grid, self.fills, context.warps)
-        self.shared_end = context.shared_end
         self.shared = np.empty((self.rows, -(-self.shared_end // 16)), np.complex128)
         for fill in range(self.fills):
             self.shared.view(np.uint8)[fill :: self.fills] = FILLS[fill]
         self.views: dict[int, np.ndarray] = {width: self.shared.view(dtype) for width, dtype in DTYPES.items()}
-        self.mbarriers: dict[int, MBarrier] = {}
+        self.mbarriers: dict[int, MBarrier] = {}  # by their shared address
         self.named: dict[int, NamedBarrier] = {}
         self.cluster_barrier = ClusterBarrier(self.clusters.number, context.warps)
         self.flying: list[Batch | Transfer] = []
-        self.version = 0
-        self.idle, self.seen = 0, 0  # blocks run since `version` was last seen to change
+        self.version = self.seen = self.idle = 0  # `idle`: blocks run since `version` was last seen to change
         self.executed = 0  # warp instructions, twins not counted
         self.copied = 0  # bytes of global memory that asynchronous copies have read
         self.parameters = {
@@ -67,23 +104,14 @@ class Machine:
         self.groups = [self._first_group(*part) for part in schedule.partition(len(ctas), context.warps)]
 
     def _first_group(self, ctas, warps):
-        flow = self.program.flow
-        rows = np.arange(self.rows)[ctas.start * self.fills : ctas.stop * self.fills]
-        registers = [None] * len(flow.number)
+        """A group whose registers hold the fill patterns where they are read before they are written."""
+        flow, fills = self.program.flow, np.array(FILLS[: self.fills], np.uint8)
+        registers: list[Any] = [None] * len(flow.number)
         for name in flow.entry_live:
-            width = flow.kernel.widths[name]
-            registers[flow.number[name]] = self._undefined(width, len(rows))
-        return Group(self, rows, warps, registers)
-
-    def _undefined(self, width, rows):
-        """What a register holds that was never written: the fill patterns."""
-        if width == 1:
-            values = np.array([bool(f & 0x80) for f in FILLS[: self.fills]])
-        else:
-            values = np.array([[f] * (width // 8) for f in FILLS[: self.fills]], np.uint8).view(DTYPES[width // 8])
-        return np.tile(values.reshape(-1, 1, 1), (rows // self.fills, 1, 1))
-
-    # State
+            size = flow.kernel.widths[name] // 8
+            values = np.tile(fills[:, None], size).view(DTYPES[size]) if size else fills >= 0x80
+            registers[flow.number[name]] = np.tile(values.reshape(-1, 1, 1), (ctas.stop - ctas.start, 1, 1))
+        return Group(self, np.arange(ctas.start * self.fills, ctas.stop * self.fills), warps, registers)
 
     def load_shared(self, rows: np.ndarray, elements: np.ndarray, width: int) -> np.ndarray:
         """The `elements` of `width` bytes of the shared memory of `rows`."""
@@ -114,17 +142,9 @@ class Machine:
         self.seen = self.version
         if self.idle > ENDLESS:
             ins = self.code[block.start]
-            cta = self.cta_of(group.rows[0])
-            raise DeadlockError(
-                f"Endless loop: {ENDLESS} blocks ran without a change of shared memory or a barrier; "
-                f"CTA {cta} warps {group.warps.tolist()} are at {ins.text!r} (PTX line {ins.line})."
-            )
-
-    def barrier(self, address: int, create: bool = False) -> MBarrier | None:
-        """The mbarrier at a shared address, if any CTA has initialised one there."""
-        if create and address not in self.mbarriers:
-            self.mbarriers[address] = MBarrier(address, self.rows, len(self.mbarriers))
-        return self.mbarriers.get(address)
+            raise DeadlockError(f"Endless loop: {ENDLESS} blocks ran without a change of shared memory or a barrier; "
+                                f"CTA {self.cta_of(group.rows[0])} warps {group.warps.tolist()} are at {ins.text!r} "
+                                f"(PTX line {ins.line}).")  # fmt: skip
 
     def named_barrier(self, number: int) -> NamedBarrier:
         """The barrier of `bar` instructions with this number."""
@@ -147,20 +167,15 @@ class Machine:
             parts = thread % block[0], thread // block[0] % block[1], thread // (block[0] * block[1])
             return parts[position].astype(np.uint32)[None]
         if name in ("ctaid", "cluster_ctarank", "cluster_ctaid", "clusterid"):
-            if name.startswith("cluster_") and position == 0:
-                values = self.clusters.rank[group.rows]
-            else:
-                values = self.ctas[group.rows // self.fills, position]
-                values = {"ctaid": values, "clusterid": values // (1 if position else size)}.get(name, 0 * values)
-            values = values.astype(np.uint32)
+            values = self.ctas[group.rows // self.fills, position].astype(np.uint32)
+            if name != "ctaid":
+                whole, inside = np.divmod(values, np.uint32(1 if position else size))
+                values = whole if name == "clusterid" else inside
             return values[:1, None, None] if (values == values[0]).all() else values[:, None, None]
-        cluster = (size, 1, 1)
-        clusters = grid[0] // size, *grid[1:]
-        uniform = {"ntid": block, "nctaid": grid, "cluster_nctaid": cluster, "nclusterid": clusters,
-                   "cluster_nctarank": (size,), "nwarpid": (self.context.warps,)}  # fmt: skip
+        uniform = {"ntid": block, "nctaid": grid, "nclusterid": (grid[0] // size, *grid[1:]),
+                   "cluster_nctaid": (size, 1, 1), "cluster_nctarank": (size,),
+                   "nwarpid": (self.context.warps,)}  # fmt: skip
         return np.full((1, 1, 1), uniform[name][position], np.uint32)
-
-    # The loop
 
     def run(self) -> None:
         """Runs to the end. Raises the kernel's first `InterpreterError`."""
@@ -177,21 +192,15 @@ class Machine:
         while self.flying:  # nobody waits for these any more, but they happen
             self.land(self.flying[0])
 
-    def fraction(self) -> float:
-        """Roughly how much of the chunk is done: how far its warps have come in the program text."""
-        left = sum(g.count * (1 - g.block / len(self.blocks)) for g in self.groups if g.block != EXIT)
-        return 1 - left / (len(self.ctas) * self.context.warps)
-
     def land(self, flight: Batch | Transfer) -> None:
-        """Completes a batch of copies or a transfer: its bytes become visible, then its arrivals happen."""
-        if not flight.landed:
+        """Completes a batch of copies or a transfer, unless that has happened."""
+        if flight in self.flying:
             self.flying.remove(flight)
             flight.land()
 
     def advance(self, group: Group) -> None:
         """Runs a group until it stops at a barrier, exits, splits or is preempted."""
         registers, functions, blocks = group.registers, self.program.functions, self.blocks
-        schedule = self.schedule
         self.clusters.started[group.slice] = True
         while True:
             if group.block == EXIT:
@@ -210,38 +219,30 @@ class Machine:
                 group.block = following(block)
             elif not self.branch(group, block, taken):
                 return
-            if (
-                self.idle
-                and self.idle % SPIN == 0
-                and any(g.parked != self.version for g in self.groups if g is not group)
-            ):
+            spins = self.idle and self.idle % SPIN == 0
+            if spins and any(g.parked != self.version for g in self.groups if g is not group):
                 self.groups.remove(group)  # it may wait in a loop for what another group writes
                 self.groups.append(group)
                 return
-            if schedule.preempts():
+            if self.schedule.dares("cut"):
                 return
 
     def branch(self, group: Group, block: Block, taken: np.ndarray) -> bool:
         """Follows a conditional branch; False if the group has split."""
         assert block.branch is not None and block.taken is not None and block.next is not None
-        if taken.size == 1:
-            group.block = block.taken if taken[0, 0, 0] else block.next
-            return True
-        self.events.decides(group, block.branch.index, taken, "the branch condition")
-        if taken.all():
-            group.block = block.taken
-            return True
-        if not taken.any():
-            group.block = block.next
+        if taken.size > 1:
+            self.events.decides(group, block.branch.index, taken, "the branch condition")
+        first = taken[0, 0, 0]
+        if taken.size == 1 or (taken == first).all():
+            group.block = block.taken if first else block.next
             return True
         warpwise = taken.shape[2] == 1 or bool((taken.any(axis=2) == taken.all(axis=2)).all())
         if warpwise and (block.region_waits or block.region_polls or block.join == EXIT):
             self.split(group, taken[:, :, 0], block.taken, block.next)
             return False
         if block.region_waits:
-            raise DivergenceError(
-                f"Lanes of one warp part in front of code that blocks: {group.place_of(block.branch.index, taken)}."
-            )
+            what = "Lanes of one warp part in front of code that blocks"
+            raise group.error(DivergenceError, what, block.branch.index, taken)
         self.run_masked(group, block, taken)
         group.block = block.join
         return True
@@ -250,7 +251,6 @@ class Machine:
         """Replaces a group by parts: the (CTA, warp) pairs in `chosen` go to block `target`, the rest to `other`."""
         chosen = np.broadcast_to(chosen, (len(group.rows), len(group.warps)))
         patterns, which = np.unique(chosen, axis=1, return_inverse=True)
-        at = self.groups.index(group)
         parts = []
         for i in range(patterns.shape[1]):
             warps = np.flatnonzero(which.reshape(-1) == i)
@@ -261,13 +261,13 @@ class Machine:
                                       None if warps.size == len(group.warps) else warps)  # fmt: skip
                     part.block = number
                     parts.append(part)
+        at = self.groups.index(group)
         self.groups[at : at + 1] = parts
         self.changed()
 
     def run_masked(self, group: Group, block: Block, taken: np.ndarray) -> None:
         """Runs both sides of a branch up to its post-dominator, each for its own lanes."""
         stack: list[list[Any]] = [[block.next, block.join, ~taken], [block.taken, block.join, taken]]
-        registers = group.registers
         while stack:
             number, stop, mask = stack[-1]
             if number == stop or number == EXIT:
@@ -275,8 +275,10 @@ class Machine:
                 continue
             block = self.blocks[number]
             self.turn(group, block)
-            taken = self.program.masked(number)(group, registers, mask)
-            self.executed += (block.stop - block.start) * self._warps_in(group, mask)
+            taken = self.program.masked(number)(group, group.registers, mask)
+            active = mask.any(axis=2)
+            repeats = (len(group.rows) // active.shape[0]) * (len(group.warps) // active.shape[1])
+            self.executed += (block.stop - block.start) * (int(active.sum()) * repeats // self.fills)
             if taken is None:
                 stack[-1][0] = following(block)
                 continue
@@ -289,12 +291,6 @@ class Machine:
             else:
                 stack[-1][0] = block.join
                 stack += [[block.next, block.join, stay], [block.taken, block.join, jump]]
-
-    def _warps_in(self, group, mask) -> int:
-        """Warps of a group with an active lane in `mask`, twins counted once."""
-        active = mask.any(axis=2)
-        scale = (len(group.rows) // active.shape[0]) * (len(group.warps) // active.shape[1])
-        return int(active.sum()) * scale // self.fills
 
     def wait(self, group: Group, block: Block) -> bool:
         """Tries to pass the blocking instruction; False if the group is parked or has split."""

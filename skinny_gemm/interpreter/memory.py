@@ -42,24 +42,21 @@ class Buffer:
     bytes: np.ndarray
     base: int
     writable: bool
-    written: np.ndarray = field(default_factory=lambda: np.zeros(0, np.uint8))
-    members: Sequence["Buffer"] = ()  #: of a multicast address range: the buffers that a store reaches
-    views: dict = field(default_factory=dict)
+    written: np.ndarray
+    members: Sequence["Buffer"]  #: of a multicast address range: the buffers that a store reaches
+    views: dict[int, tuple[np.ndarray, np.ndarray, np.uint64]] = field(default_factory=dict)
 
     @property
     def end(self) -> int:
         return self.base + self.bytes.size
 
-    def view(self, width: int, array: np.ndarray | None = None) -> tuple[np.ndarray, int]:
-        """(`width`-byte elements of the buffer, address of the first): starts at the first aligned byte."""
-        skip = -self.base % width
-        array = self.bytes if array is None else array
-        count = max(array.size - skip, 0) // width
-        return array[skip : skip + count * width].view(DTYPES[width]), self.base + skip
-
-    def cached_view(self, width: int) -> tuple[np.ndarray, int]:
+    def view(self, width: int) -> tuple[np.ndarray, np.ndarray, np.uint64]:
+        """(`width`-byte elements of the buffer and of `written`, address of the first): from the first aligned byte."""
         if width not in self.views:
-            self.views[width] = self.view(width)
+            skip = -self.base % width
+            part = slice(skip, skip + max(self.bytes.size - skip, 0) // width * width)
+            views: list[np.ndarray] = [array[part].view(DTYPES[width]) for array in (self.bytes, self.written)]
+            self.views[width] = views[0], views[1], np.uint64(self.base + skip)
         return self.views[width]
 
 
@@ -69,18 +66,13 @@ class GlobalMemory:
     def __init__(self):
         self.buffers: list[Buffer] = []
 
-    def add(self, name: str, array: np.ndarray, writable: bool, like: np.ndarray | None = None) -> Buffer:
-        """Registers a flat uint8 array; `like` is the array whose alignment it shall have."""
-        low = (array if like is None else like).__array_interface__["data"][0] & 15
-        base = (len(self.buffers) + 1 << SPACING) + low
+    def add(
+        self, name: str, array: np.ndarray, writable: bool, like: np.ndarray, members: Sequence[Buffer] = ()
+    ) -> Buffer:
+        """Registers a flat uint8 array with the alignment of another; with `members`, a multicast address of these."""
+        base = (len(self.buffers) + 1 << SPACING) + (like.__array_interface__["data"][0] & 15)
         written = np.zeros(array.size * writable, np.uint8)
-        self.buffers.append(Buffer(name, array, base, writable, written))
-        return self.buffers[-1]
-
-    def add_multicast(self, name: str, members: Sequence[Buffer]) -> Buffer:
-        """Registers an address range that stands for several buffers of one size and alignment."""
-        base = (len(self.buffers) + 1 << SPACING) + (members[0].base & 15)
-        self.buffers.append(Buffer(name, members[0].bytes, base, True, members=members))
+        self.buffers.append(Buffer(name, array, base, writable, written, members))
         return self.buffers[-1]
 
     def buffer_at(self, address: int) -> Buffer | None:
@@ -89,39 +81,36 @@ class GlobalMemory:
 
     def nearest(self, address: int, width: int) -> str:
         """A phrase that says where `address` lies relative to the nearest buffer."""
-        best = None
-        for buffer in self.buffers:
-            distance = buffer.base - address if address < buffer.base else address + width - buffer.end
-            if best is None or distance < best[0]:
-                best = distance, buffer
-        if best is None:
+
+        def distance(buffer: Buffer) -> int:
+            return buffer.base - address if address < buffer.base else address + width - buffer.end
+
+        if not self.buffers:
             return "no buffer is registered"
-        distance, buffer = best
-        if distance > 1 << (SPACING - 1):
+        buffer = min(self.buffers, key=distance)
+        if distance(buffer) > 1 << (SPACING - 1):
             return "no buffer is near"
-        if address < buffer.base:
-            return f"{distance} bytes before {buffer.name} ({buffer.bytes.size} bytes)"
-        return f"{distance} bytes past the end of {buffer.name} ({buffer.bytes.size} bytes)"
+        where = "before" if address < buffer.base else "past the end of"
+        return f"{distance(buffer)} bytes {where} {buffer.name} ({buffer.bytes.size} bytes)"
 
     def fault(self, addresses: np.ndarray, width: int) -> tuple[int, int, str] | None:
         """(flat index, address, phrase) of the first address that is misaligned or outside every buffer, or None."""
         flat = addresses.reshape(-1)
-        for i in np.flatnonzero(self.bad(flat, width)).tolist():
-            address = int(flat[i])
-            if address % width:
-                return i, address, f"not aligned to {width} bytes"
-            buffer = self.buffer_at(address)
-            if buffer is not None and buffer.members and buffer.base <= address < buffer.end:
-                return i, address, f"a multicast address of {buffer.name}, which only multimem instructions reach"
-            return i, address, self.nearest(address, width)
-        return None
-
-    def bad(self, flat: np.ndarray, width: int) -> np.ndarray:
-        ok = np.zeros(flat.shape, bool)
+        good = np.zeros(flat.shape, bool)
         for buffer in self.buffers:
             if not buffer.members:
-                ok |= (flat >= buffer.base) & (flat + np.uint64(width) <= buffer.end)
-        return ~ok | (flat % np.uint64(width) != 0)
+                good |= (flat >= buffer.base) & (flat + np.uint64(width) <= buffer.end)
+        good &= flat % np.uint64(width) == 0
+        if good.all():
+            return None
+        i = int(good.argmin())
+        address = int(flat[i])
+        if address % width:
+            return i, address, f"not aligned to {width} bytes"
+        owner = self.buffer_at(address)
+        if owner is not None and owner.members and owner.base <= address < owner.end:
+            return i, address, f"a multicast address of {owner.name}, which only multimem instructions reach"
+        return i, address, self.nearest(address, width)
 
     def find(self, addresses: np.ndarray, width: int) -> Buffer | None:
         """The one buffer that holds all `addresses` (uint64), or None if they spread, stray or are misaligned."""
@@ -129,16 +118,14 @@ class GlobalMemory:
         buffer = self.buffer_at(low)
         if buffer is None or buffer.members or low < buffer.base or high + width > buffer.end:
             return None
-        if width > 1 and int(np.bitwise_or.reduce(addresses, axis=None)) & (width - 1):
-            return None
-        return buffer
+        return None if width > 1 and int(np.bitwise_or.reduce(addresses, axis=None)) & (width - 1) else buffer
 
     def load(self, addresses: np.ndarray, width: int) -> np.ndarray:
         """Elements of `width` bytes at uint64 `addresses`, in their shape. Raises `MemoryAccessError`, bare."""
         buffer = self.find(addresses, width)
         if buffer is not None:
-            view, base = buffer.cached_view(width)
-            return view.take((addresses - np.uint64(base)) // np.uint64(width), mode="clip")
+            view, _, base = buffer.view(width)
+            return view.take((addresses - base) // np.uint64(width), mode="clip")
         out: np.ndarray = np.empty(addresses.shape, DTYPES[width])
         for lanes in self._by_buffer(addresses, width):
             out[lanes] = self.load(addresses[lanes], width)
@@ -160,25 +147,21 @@ class GlobalMemory:
             return
         if not buffer.writable:
             raise ReadOnlyError(buffer.name)
-        view, base = buffer.cached_view(width)
-        index = (addresses - np.uint64(base)) // np.uint64(width)
+        view, written, base = buffer.view(width)
+        index = (addresses - base) // np.uint64(width)
         view[index] = data
-        marks = buffer.view(width, buffer.written)[0]
-        marks[index] = np.full(width, 0xFF, np.uint8).view(DTYPES[width])
+        written[index] = np.full(width, 0xFF, np.uint8).view(DTYPES[width])
 
     def store_multicast(self, addresses: np.ndarray, data: np.ndarray, width: int) -> None:
-        """Stores flat `data` at flat multicast `addresses`, in every member. Raises `MemoryAccessError` or
-        `ReadOnlyError`: bare, or with a phrase where an address is not a multicast one."""
-        for owner in np.unique(addresses >> np.uint64(SPACING)):
-            mask = addresses >> np.uint64(SPACING) == owner
+        """`store` in every member at multicast `addresses`; the error has a phrase where one is no such address."""
+        owners = addresses >> np.uint64(SPACING)
+        for owner in np.unique(owners):
+            mask = owners == owner
             buffer = self.buffer_at(int(owner) << SPACING)
             if buffer is None or not buffer.members:
                 raise MemoryAccessError(f"{int(addresses[mask][0]):#x} is no multicast address")
             for member in buffer.members:
                 self.store(addresses[mask] - np.uint64(buffer.base) + np.uint64(member.base), data[mask], width)
-
-
-# What instructions do
 
 
 def load(place: Place, index: int, addresses: Array, width: int, mask: Mask) -> Array:
@@ -193,31 +176,25 @@ def load(place: Place, index: int, addresses: Array, width: int, mask: Mask) -> 
         fault(place, index, lanes, width, "load")
 
 
-def store(place: Place, index: int, addresses: Array, words: Sequence[Array], mask: Mask) -> None:
-    """`st.global` of one or several words per lane."""
+def store(
+    place: Place, index: int, addresses: Array, words: Sequence[Array], mask: Mask, multicast: bool = False
+) -> None:
+    """`st.global` of one or several words per lane; with `multicast`, `multimem.st` to every array of a `Multicast`."""
     place.events.global_write(place, index, addresses, words, mask)
     width, flat, data, _ = scatter(place, addresses, words, mask)
     if not flat.size:
         return
     try:
-        place.machine.memory.store(flat.astype(np.uint64), data, width)
-    except MemoryAccessError:
-        fault(place, index, addresses if (lanes := active(mask, addresses)) is None else lanes, width, "store")
-    except ReadOnlyError as error:
-        _read_only(place, index, error, mask)
-
-
-def store_multicast(place: Place, index: int, addresses: Array, words: Sequence[Array], mask: Mask) -> None:
-    """`multimem.st`: the words reach every array of a `Multicast`."""
-    place.events.global_write(place, index, addresses, words, mask)
-    width, flat, data, _ = scatter(place, addresses, words, mask)
-    try:
-        place.machine.memory.store_multicast(flat.astype(np.uint64), data, width)
+        memory = place.machine.memory
+        (memory.store_multicast if multicast else memory.store)(flat.astype(np.uint64), data, width)
     except MemoryAccessError as error:
+        if not multicast:
+            fault(place, index, addresses if (lanes := active(mask, addresses)) is None else lanes, width, "store")
         what = str(error) or f"{int(flat[0]):#x} (+{width} bytes) is out of bounds or misaligned"
-        raise MemoryAccessError(f"multimem store: {what}: {place.place_of(index, mask)}.") from None
+        raise place.error(MemoryAccessError, f"multimem store: {what}", index, mask) from None
     except ReadOnlyError as error:
-        _read_only(place, index, error, mask)
+        what = f"The kernel stores to {error}, which is not declared as written"
+        raise place.error(ReadOnlyError, what, index, mask) from None
 
 
 def fault(place: Place, index: int, addresses: Array, width: int, what: str) -> NoReturn:
@@ -227,9 +204,3 @@ def fault(place: Place, index: int, addresses: Array, width: int, what: str) -> 
     raise MemoryAccessError(
         f"Global {what} of {width} bytes at {address:#x}, {phrase}: {place.spot(index, addresses.shape[:3], flat)}."
     )
-
-
-def _read_only(place: Place, index: int, error: ReadOnlyError, mask: Mask) -> NoReturn:
-    raise ReadOnlyError(
-        f"The kernel stores to {error}, which is not declared as written: {place.place_of(index, mask)}."
-    ) from None

@@ -1,9 +1,7 @@
-"""In which order warps run and copies land.
-
-A schedule chooses, whenever the machine asks, between the groups that may go on and the batches of copies in flight.
-"""
+"""In which order warps run and copies land: a schedule chooses whenever the machine asks."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -32,20 +30,13 @@ class InOrder:
         """What happens next: a group of `ready` runs, or one of the `flying` lands."""
         return ready[0] if ready else flying[0]
 
-    def lands_early(self) -> bool:
-        """Whether a copy or transfer lands as it is issued."""
-        return False
-
     def parts(self, ctas: int, warps: int) -> None:
         """Which lanes (CTAs, warps, 32) of a transfer land apart, as numbers; None for all at once."""
         return None
 
-    def gives_up(self) -> bool:
-        """Whether a `try_wait` reports failure although it could succeed."""
-        return False
-
-    def preempts(self) -> bool:
-        """Whether the group that runs is cut off after a block."""
+    def dares(self, what: str) -> bool:
+        """Whether a copy or transfer lands as it is issued ("land"), a `try_wait` fails that could succeed ("fail"), or
+        the group that runs is cut off after a block ("cut")."""
         return False
 
 
@@ -66,14 +57,13 @@ class Adversarial:
 
 
 class _Adversary:
-    """One chunk's adversary, with the methods of `InOrder`; its mood (how early copies land, how often warps are cut
-    off) is drawn once."""
+    """One chunk's adversary, with the methods of `InOrder`; its mood is drawn once."""
 
     def __init__(self, random: np.random.Generator, subsets: int):
         self.random, self.subsets = random, subsets
-        self.early = random.choice([0.0, 0.0, 0.5, 1.0])  # share of copies that land as they are issued
+        self.shares = {"land": random.choice([0.0, 0.0, 0.5, 1.0]), "fail": 0.1}  # of the cases in which it dares
         self.eager = random.choice([0.0, 0.1, 0.5])  # how readily batches complete while warps could run
-        self.cut = random.choice([0.0, 0.2])
+        self.shares["cut"] = random.choice([0.0, 0.2])
         self.favourite = random.random() < 0.5  # run one group as far as it can go, or all in turn
 
     def order(self, rows: int) -> np.ndarray:
@@ -82,27 +72,18 @@ class _Adversary:
     def partition(self, rows: int, warps: int) -> list[tuple[slice, np.ndarray]]:
         count = min(self.subsets, rows)
         cuts = sorted(self.random.choice(np.arange(1, rows), count - 1, replace=False).tolist()) if count > 1 else []
-        edges = [0, *cuts, rows]
-        return [(slice(a, b), np.array([w])) for a, b in zip(edges, edges[1:], strict=False) for w in range(warps)]
+        return [(slice(*part), np.array([w])) for part in pairwise([0, *cuts, rows]) for w in range(warps)]
 
     def choose(self, ready: list[Any], flying: list[Any]) -> Any:
         if flying and (not ready or self.random.random() < self.eager):
             return flying[self.random.integers(len(flying))]
-        if self.favourite:
-            return ready[0]
-        return ready[self.random.integers(len(ready))]
-
-    def lands_early(self) -> bool:
-        return self.early > 0 and self.random.random() < self.early
+        return ready[0] if self.favourite else ready[self.random.integers(len(ready))]
 
     def parts(self, ctas: int, warps: int) -> np.ndarray:
         return self.random.integers(0, self.random.integers(1, 4), (ctas, warps, 32))
 
-    def gives_up(self) -> bool:
-        return self.random.random() < 0.1
-
-    def preempts(self) -> bool:
-        return self.cut > 0 and self.random.random() < self.cut
+    def dares(self, what: str) -> bool:
+        return self.shares[what] > 0 and self.random.random() < self.shares[what]
 
 
 def in_order() -> InOrder:

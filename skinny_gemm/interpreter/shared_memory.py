@@ -7,32 +7,24 @@ import numpy as np
 
 from ..layouts import WARP
 from . import arithmetic as ops
-from .clusters import FAR, NEGATIVE, OFFSET, RANK_SHIFT
 from .errors import BarrierError, MemoryAccessError
 from .parser import SHARED_BASE
-from .place import DTYPES, Array, Mask, Place, active, converged, scatter
+from .place import DTYPES, FAR, NEGATIVE, OFFSET, RANK_SHIFT, Array, Mask, Place, active, converged, scatter
 
 SHIFT = {1: 0, 2: 1, 4: 2, 8: 3, 16: 4}  #: log2 of an access's bytes
 MATRIX_LANES = {"x1": 8, "x2": 16, "x4": 32}  #: lanes that give the row addresses of an `ldmatrix`
 
 
-# Addresses
-
-
 def elements(place: Place, index: int, addresses: Array, width: int) -> Array:
     """Element indices of `addresses` in a CTA's shared memory, after checking bounds and alignment."""
-    low, high = int(addresses.min()), int(addresses.max())
-    if (
-        low < SHARED_BASE
-        or high + width > place.machine.shared_end
-        or (width > 1 and int(np.bitwise_or.reduce(addresses, axis=None)) & (width - 1))
-    ):
+    outside = addresses.min() < SHARED_BASE or int(addresses.max()) + width > place.machine.shared_end
+    if outside or (width > 1 and int(np.bitwise_or.reduce(addresses, axis=None)) & (width - 1)):
         _fault(place, index, addresses, width)
     return (addresses >> SHIFT[width]).astype(np.int64)
 
 
 def cluster_addresses(place: Place, index: int, addresses: Array, width: int, mask: Mask = None) -> tuple[Array, Array]:
-    """(rows, offsets) that shared::cluster `addresses` name, in full shape; checks rank, bounds, alignment, life.
+    """(rows, offsets) that shared::cluster `addresses` name; checks rank, bounds, alignment, life.
 
     Inactive lanes must hold an active lane's address.
     """
@@ -40,9 +32,8 @@ def cluster_addresses(place: Place, index: int, addresses: Array, width: int, ma
     rank = (addresses >> np.uint32(RANK_SHIFT)).astype(np.int64)
     offsets = addresses & np.uint32(OFFSET)
     own = place.rows[:, None, None]
-    if not rank.any():
-        rows = np.broadcast_to(own, np.broadcast_shapes(own.shape, offsets.shape))
-    else:
+    rows = np.broadcast_to(own, np.broadcast_shapes(own.shape, offsets.shape))
+    if rank.any():
         if rank.max() > clusters.size:
             place.events.faulted(place, index, addresses, "shared")
             _cluster_fault(place, index, addresses, rank > clusters.size, "outside the cluster")
@@ -85,21 +76,18 @@ def _cluster_fault(place: Place, index: int, addresses: Array, bad: Array, what:
     )
 
 
-# Loads and stores
-
-
 def load(place: Place, index: int, addresses: Array, width: int, mask: Mask, cluster: bool = False) -> Array:
     """`ld.shared` of `width` bytes per lane; with `cluster`, `ld.shared::cluster`."""
-    lanes = active(mask, addresses)
+    lanes, targets = active(mask, addresses), None
     if lanes is None:
         return np.zeros((1, 1, 1), DTYPES[width])
-    if not cluster:
+    if cluster:
+        targets, addresses = cluster_addresses(place, index, lanes, width, mask)
+        at = addresses >> SHIFT[width]
+    else:
         at = elements(place, index, lanes, width)
-        place.events.access(place, index, addresses, width, mask, False)
-        return place.machine.load_shared(place.rows[:, None, None], at, width)
-    rows, offsets = cluster_addresses(place, index, lanes, width, mask)
-    place.events.access(place, index, offsets, width, mask, False, rows)
-    return place.machine.load_shared(rows, offsets >> SHIFT[width], width)
+    place.events.access(place, index, addresses, width, mask, False, targets)
+    return place.machine.load_shared(place.rows[:, None, None] if targets is None else targets, at, width)
 
 
 def store(
@@ -107,25 +95,25 @@ def store(
 ) -> None:
     """`st.shared` of one or several words per lane; with `cluster`, `st.shared::cluster`."""
     place.machine.changed()
-    lanes = active(mask, addresses)
+    lanes, targets = active(mask, addresses), None
     if lanes is None:
         return
     width, flat, data, rows = scatter(place, addresses, words, mask)
-    targets = None
     if cluster:
         targets, lanes = cluster_addresses(place, index, lanes, width, mask)
         addresses, flat, rows = lanes, flat & OFFSET, np.broadcast_to(targets, place.shape)[place.full(mask)]
     else:
         elements(place, index, lanes, width)
-    _check_barriers(place, index, place.rows[:, None, None] if targets is None else targets, lanes, width, mask)
+    for address, barrier in place.machine.mbarriers.items():
+        if address + 8 > lanes.min() and address < lanes.max() + width:
+            alive = barrier.expected[place.rows[:, None, None] if targets is None else targets] > 0
+            hit = alive & (lanes < address + 8) & (lanes + width > address)
+            if hit.any():
+                what = f"A store overwrites the mbarrier at shared address {address - SHARED_BASE}, which has not been "
+                raise place.error(BarrierError, what + "invalidated", index, hit if mask is None else hit & mask)
     place.events.access(place, index, addresses, width, mask, True, targets)
     place.events.store(place, index, addresses, words, mask, targets)
     place.machine.store_shared(rows, flat >> SHIFT[width], width, data)
-
-
-def mapa(place: Place, addresses: Array, rank: Array) -> Array:
-    """`mapa.shared::cluster`: see `Clusters.mapa`."""
-    return place.machine.clusters.mapa(place.rows, addresses, rank)
 
 
 def ldmatrix(place: Place, index: int, addresses: Array, count: int, transposed: bool, mask: Mask) -> Sequence[Array]:
@@ -174,15 +162,3 @@ def gather(place: Place, indices: Sequence[int], addresses: Sequence[Array], ord
     np.copyto(out, raw.view(np.uint16))  # widening and shifting in place beats a strided copy of the halves
     out <<= 16
     return out.view(np.float32)
-
-
-def _check_barriers(place: Place, index: int, rows: Array, addresses: Array, width: int, mask: Mask) -> None:
-    """Raises if a plain store overwrites a live mbarrier; inactive lanes must hold an active lane's address."""
-    for address, barrier in place.machine.mbarriers.items():
-        if address + 8 > addresses.min() and address < addresses.max() + width:
-            hit = (addresses < address + 8) & (addresses + width > address) & (barrier.expected[rows] > 0)
-            if hit.any():
-                raise BarrierError(
-                    f"A store overwrites the mbarrier at shared address {address - SHARED_BASE}, which has not "
-                    f"been invalidated: {place.place_of(index, hit if mask is None else hit & mask)}."
-                )

@@ -1,7 +1,6 @@
 """Who watches a run: the events of the machine, and the base class of everything that subscribes to them.
 
-- `poison` compares the twins of every CTA, whose uninitialised bytes differ;
-- `dependency` looks for reads of what a preceding kernel may still be writing;
+- `poison` looks for uses of data that is not there yet: uninitialised, or still to come from a preceding kernel;
 - `clocks` and `races` look for accesses of shared memory that nothing orders;
 - `trace` records what happens as a table.
 
@@ -14,18 +13,20 @@ from typing import TYPE_CHECKING, Any, Optional
 from ..place import Array, Mask, Place
 
 if TYPE_CHECKING:
-    from ..barriers import MBarrier, NamedBarrier, Rows
-    from ..complete_tx import Transfer
-    from ..cp_async import Batch, Copy
+    from ..asynchronous import Batch, Copy, Transfer
+    from ..barriers import Barrier, MBarrier, Rows
     from ..machine import Machine
     from ..memory import Buffer
+
+    Words = Sequence[Array]
 
 
 class Observer:
     """Hears every event and does nothing; an observer overrides those that it wants to hear.
 
     Unless an event says otherwise, `place` is some warps of some CTAs, `index` an instruction, `addresses` an array
-    (CTAs | 1, warps | 1, lanes | 1) of shared addresses, and `mask` the lanes in which it happens (None: all).
+    (CTAs | 1, warps | 1, lanes | 1) of shared addresses, in their own CTA or in those of `rows`, and `mask` the lanes
+    in which it happens (None: all).
     """
 
     def start(self, machine: "Machine") -> Optional["Observer"]:
@@ -41,17 +42,17 @@ class Observer:
     #: Global `addresses` will be read, or a copy from there starts.
     def global_read(self, place: Place, index: int, addresses: Array, mask: Mask) -> None: ...
     #: A store of `words` to global `addresses` is about to happen.
-    def global_write(self, place: Place, index: int, addresses: Array, words: Sequence[Array], mask: Mask) -> None: ...
+    def global_write(self, place: Place, index: int, addresses: Array, words: "Words", mask: Mask) -> None: ...
     #: The run is over; `buffers` hold what it stored through a parameter, one for each fill pattern.
     def output(self, name: str, buffers: "Sequence[Buffer]") -> None: ...
 
     # Shared memory
 
-    #: Every lane reads or writes `width` bytes, within bounds, in its own CTA or in those of `rows`.
+    #: Every lane reads or writes `width` bytes, within bounds.
     def access(self, place: Place, index: int, addresses: Array, width: int, mask: Mask, write: bool,
                rows: Array | None = None) -> None: ...  # fmt: skip
     #: What the lanes of a store write, after its `access`.
-    def store(self, place: Place, index: int, addresses: Array, words: Sequence[Array], mask: Mask,
+    def store(self, place: Place, index: int, addresses: Array, words: "Words", mask: Mask,
               rows: Array | None = None) -> None: ...  # fmt: skip
 
     # Asynchronous copies and transfers
@@ -80,14 +81,13 @@ class Observer:
 
     #: Lanes have initialised mbarriers.
     def initialised(self, place: Place, index: int, addresses: Array, mask: Mask) -> None: ...
-    #: Lanes arrive at a barrier of their own CTA, or of those that shared::cluster `addresses` name; `scope` is that of
-    #: the release.
-    def arrives(self, place: Place, barrier: "MBarrier | NamedBarrier", mask: Mask, addresses: Array | None = None,
+    #: Lanes arrive, with a scope, at a barrier of their own CTA or of those that shared::cluster `addresses` name.
+    def arrives(self, place: Place, barrier: "Barrier", mask: Mask, addresses: Array | None = None,
                 scope: str = "cta") -> None: ...  # fmt: skip
     #: A barrier's counts have changed; `opened` says in which of `rows` that completes a phase.
-    def completed(self, barrier: "MBarrier | NamedBarrier", rows: "Rows", opened: Array) -> None: ...
+    def completed(self, barrier: "Barrier", rows: "Rows", opened: Array) -> None: ...
     #: A place has seen that a barrier's phase is complete, by a wait of some scope.
-    def acquired(self, place: Place, barrier: "MBarrier | NamedBarrier", scope: str = "cta") -> None: ...
+    def acquired(self, place: Place, barrier: "Barrier", scope: str = "cta") -> None: ...
     #: Lanes arrive at the cluster barrier, by a release or relaxed.
     def cluster_arrives(self, place: Place, mask: Mask, release: bool) -> None: ...
     #: A phase of the cluster barrier is complete in those `clusters` where this is true.

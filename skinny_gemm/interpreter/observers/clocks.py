@@ -26,21 +26,19 @@ others is a clock of its own, `common`: what the warp knew when its lanes last m
 and what it has learnt from waits since.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Optional
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from ...layouts import WARP
-from ..barriers import MBarrier, NamedBarrier, Rows
-from ..clusters import OFFSET, RANK_SHIFT, linear
-from ..cp_async import Batch, Copy
-from ..place import Array, Mask, Place
+from ..asynchronous import Batch, Copy
+from ..barriers import Barrier, MBarrier, NamedBarrier, Rows
+from ..place import OFFSET, RANK_SHIFT, Array, Mask, Place, linear
 from . import Observer
 
 if TYPE_CHECKING:
-    from ..complete_tx import Transfer
     from ..machine import Machine
 
 LANE_BITS = np.uint32(1) << np.arange(WARP, dtype=np.uint32)
@@ -65,33 +63,30 @@ class Clocks(Observer):
             return None
         self.machine, self.warps, self.size = machine, context.warps, clusters.size
         self.rows = rows[np.lexsort((clusters.rank[rows], clusters.number[rows]))]  # of the CTAs, without their twins
-        n, own = len(rows), clusters.size * context.warps
+        n, self.own = len(rows), clusters.size * context.warps
         self.cta_number = np.full(machine.rows, -1)  # of each row; -1 where nobody watches
         self.cta_number[self.rows] = np.arange(n)
         self.rank = np.arange(n) % self.size
-        self.own = own  # columns of warps, the first; as many of copies and of initialisations follow
-        self.starts = 3 * own  # first column of the starts
+        # `own` columns of warps come first; as many of copies and of initialisations follow.
+        self.starts = 3 * self.own  # first column of the starts
         self.transfers = self.starts + self.size  # first column of the mbarriers' transfers
         every = np.arange(n * self.warps)
-        self.column = every % own  # of each warp itself
+        self.column = every % self.own  # of each warp itself
         self.clock = np.zeros((len(every), self.transfers), np.int32)  # of each warp
         self.clock[every, self.starts + self.rank[every // self.warps]] = 1
         self.common = self.clock.copy()  # what any one lane of a warp may release, for all of them
         self.published = self.clock.copy()  # what a relaxed arrival at the cluster barrier releases
-        self.clock[every, self.column] = self.clock[every, 2 * own + self.column] = 1
+        self.advance(every)
         self.lanes = np.zeros(len(every), np.uint32)  # bits of those that accessed shared memory since they last met
         self.ticks = np.zeros(len(every), np.int32)  # completed groups of copies that each warp has issued
         self.left = np.zeros((n, self.transfers), np.int32)  # what the exited warps of each CTA knew
         #: Of each barrier two arrays (2 scopes, CTAs, columns): joined by arrivals, handed out by completed phases.
-        self.barriers: dict[MBarrier | NamedBarrier, tuple[Array, Array]] = {}
-        shape = n // self.size, self.transfers
-        self.joined, self.handed = np.zeros(shape, np.int32), np.zeros(shape, np.int32)  # of the cluster barriers
+        self.barriers: dict[Barrier, tuple[Array, Array]] = {}
+        self.joined, self.handed = np.zeros((2, n // self.size, self.transfers), np.int32)  # of the cluster barriers
         #: Of a copy or transfer in flight, at its issue: (index of each warp in what follows, clocks, ticks).
         self.issued: WeakKeyDictionary[Any, tuple[Array, Array, Array]] = WeakKeyDictionary()
         self.tied: WeakKeyDictionary[Batch, Array] = WeakKeyDictionary()  # the ticks at which batches are complete
         return self
-
-    # Who is where
 
     def watched_ctas(self, place: Place) -> tuple[Array, Array]:
         """(indices into the place's rows, CTA numbers) of the watched CTAs."""
@@ -109,8 +104,6 @@ class Clocks(Observer):
         for i, warp in enumerate(place.warps.tolist() if positions.size else ()):
             yield i, positions, ctas * self.warps + warp
 
-    # Clocks of warps
-
     def advance(self, warps: Array) -> None:
         """What the warps do from now on is not before what they have released."""
         self.clock[warps, self.column[warps]] += 1
@@ -119,8 +112,8 @@ class Clocks(Observer):
     def learn(self, place: Place, clocks: Array) -> None:
         """The warps of a place know more from now on."""
         warps = self.all_warps(place)
-        self.clock[warps] = np.maximum(self.clock[warps], clocks)
-        self.common[warps] = np.maximum(self.common[warps], clocks)
+        for known in (self.clock, self.common):
+            known[warps] = np.maximum(known[warps], clocks)
 
     def releasable(self, i: int, positions: Array, warps: Array, mask: Mask) -> tuple[Array, Array]:
         """(those of `warps` with an active lane, what each of them may release): arguments as from `by_warp`."""
@@ -132,11 +125,8 @@ class Clocks(Observer):
 
     def warp_sync(self, place: Place, mask: Mask) -> None:
         """The lanes of the warps whose lanes are all in `mask` have met: each may now release what all have done."""
-        warps = self.all_warps(place)
-        if mask is not None:
-            positions, _ = self.watched_ctas(place)
-            whole = np.broadcast_to(mask.all(axis=2), place.shape[:2])[positions]
-            warps = warps[whole.reshape(-1)]
+        positions, _ = self.watched_ctas(place)
+        warps = self.all_warps(place)[place.full(mask)[positions].all(axis=2).reshape(-1)]
         self.common[warps] = self.clock[warps]
         self.advance(warps)
         self.lanes[warps] = 0
@@ -159,7 +149,8 @@ class Clocks(Observer):
 
     # Copies and transfers
 
-    def _snapshot(self, place):
+    def snapshot(self, place: Place) -> tuple[Array, Array, Array]:
+        """See `issued`."""
         warps = self.all_warps(place)
         at = np.full(len(self.clock), -1)
         at[warps] = np.arange(len(warps))
@@ -168,14 +159,7 @@ class Clocks(Observer):
         return at, clocks, self.ticks[warps] + 1
 
     def copy_issued(self, place: Place, copy: Copy) -> None:
-        self.issued[copy] = self._snapshot(place)
-
-    def transfer_issued(
-        self, place: Place, parts: Sequence["Transfer"], addresses: Array, mask: Mask, rows: Array
-    ) -> None:
-        snapshot = self._snapshot(place)
-        for part in parts:
-            self.issued[part] = snapshot
+        self.issued[copy] = self.snapshot(place)
 
     def copies_committed(self, place: Place) -> None:
         self.ticks[self.all_warps(place)] += 1
@@ -212,17 +196,16 @@ class Clocks(Observer):
 
     # mbarriers and named barriers: clocks for waits of CTA scope (0) and of cluster scope (1)
 
-    def clocks_of(self, barrier: MBarrier | NamedBarrier) -> tuple[Array, Array]:
+    def clocks_of(self, barrier: Barrier) -> tuple[Array, Array]:
         """(joined, handed) of a barrier."""
         if barrier not in self.barriers:
-            shape = 2, len(self.rows), self.clock.shape[1]
-            self.barriers[barrier] = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
+            joined, handed = np.zeros((2, 2, len(self.rows), self.clock.shape[1]), np.int32)
+            self.barriers[barrier] = joined, handed
         return self.barriers[barrier]
 
     def arrives(
-        self, place: Place, barrier: MBarrier | NamedBarrier, mask: Mask, addresses: Array | None = None,
-        scope: str = "cta",
-    ) -> None:  # fmt: skip
+        self, place: Place, barrier: Barrier, mask: Mask, addresses: Array | None = None, scope: str = "cta"
+    ) -> None:
         joined, _ = self.clocks_of(barrier)
         peers = self.machine.clusters.peers
         for i, positions, every in self.by_warp(place):
@@ -243,7 +226,7 @@ class Clocks(Observer):
                             joined[level, to] = np.maximum(joined[level, to], clock)
             self.advance(warps)
 
-    def completed(self, barrier: MBarrier | NamedBarrier, rows: Rows, opened: Array) -> None:
+    def completed(self, barrier: Barrier, rows: Rows, opened: Array) -> None:
         """Phases are over: what has been joined is handed out, and transfers to there are done."""
         ctas = self.cta_number[rows][opened]
         ctas = ctas[ctas >= 0]
@@ -256,15 +239,13 @@ class Clocks(Observer):
         joined, handed = self.clocks_of(barrier)
         handed[:, ctas] = joined[:, ctas]
 
-    def acquired(self, place: Place, barrier: MBarrier | NamedBarrier, scope: str = "cta") -> None:
+    def acquired(self, place: Place, barrier: Barrier, scope: str = "cta") -> None:
         _, ctas = self.watched_ctas(place)
         if ctas.size:
             handed = self.clocks_of(barrier)[1][int(scope == "cluster")]
             self.learn(place, handed[np.repeat(ctas, len(place.warps))])
             if isinstance(barrier, NamedBarrier):
                 self.warp_sync(place, None)
-
-    # Cluster barriers
 
     def cluster_arrives(self, place: Place, mask: Mask, release: bool) -> None:
         for i, positions, warps in self.by_warp(place):

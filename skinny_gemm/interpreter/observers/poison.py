@@ -1,4 +1,4 @@
-"""Poison: does anything uninitialised decide what a kernel does or stores?
+"""Data that is not there yet: uninitialised memory (`Poison`), and what a preceding kernel still writes (`Dependency`).
 
 With checks on, every CTA runs twice, as neighbouring rows of the machine's arrays, and whatever nobody has written
 holds other bytes in the second twin. Where the twins' values differ, they depend on such bytes. That is no error until
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..errors import InterpreterError, PoisonError
+from ..errors import DependencyError, InterpreterError, PoisonError
 from ..memory import SPACING, Buffer
 from ..place import Array, Mask, Place
 from . import Observer
@@ -50,10 +50,26 @@ class Poison(Observer):
 
 
 def _same_buffer(addresses: Array) -> Array:
-    """Global addresses (of twins in neighbouring rows) without the whole buffers by which an output's two copies lie
-    apart."""
+    """Global addresses of twins without the whole buffers by which an output's two copies lie apart."""
     if addresses.shape[0] == 1:
         return addresses
     same = addresses.copy()
     same[1::2] -= (addresses[1::2] - addresses[0::2]) >> np.uint64(SPACING) << np.uint64(SPACING)
     return same
+
+
+class Dependency(Observer):
+    """Nothing in the `buffers` that the preceding kernel writes may be read before `griddepcontrol.wait`."""
+
+    def __init__(self, buffers: Sequence[Buffer]):
+        self.buffers = buffers
+
+    def global_read(self, place: Place, index: int, addresses: Array, mask: Mask) -> None:
+        early = ~place.depends if mask is None else ~place.depends & mask
+        for buffer in self.buffers:
+            lanes = early & (addresses >= np.uint64(buffer.base)) & (addresses < np.uint64(buffer.end))
+            if lanes.any():
+                raise DependencyError(
+                    f"Reads {buffer.name}, which the preceding kernel writes, without having executed "
+                    f"griddepcontrol.wait: {place.place_of(index, lanes)}."
+                )

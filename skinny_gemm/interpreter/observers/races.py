@@ -23,16 +23,13 @@ from typing import TYPE_CHECKING, Optional
 
 import numpy as np
 
-from ...layouts import WARP
-from ..clusters import OFFSET, RANK_SHIFT
-from ..cp_async import Copy
+from ..asynchronous import Copy, Transfer
 from ..errors import RaceError
 from ..parser import SHARED_BASE
-from ..place import Array, Mask, Place
+from ..place import OFFSET, RANK_SHIFT, Array, Mask, Place
 from .clocks import ALL_LANES, LANE_BITS, Clocks, active_lanes, pick
 
 if TYPE_CHECKING:
-    from ..complete_tx import Transfer
     from ..machine import Machine
 
 KEPT_READS = 256  #: reads of another CTA's memory that are remembered before those known to all are forgotten
@@ -43,17 +40,14 @@ class Races(Clocks):
     """Remembers and checks accesses; a *cell* is a word, numbered through all watched CTAs."""
 
     def start(self, machine: "Machine") -> Optional["Races"]:
-        """Forgets everything; None if the chunk has no watched cluster."""
         if super().start(machine) is None:
             return None
         self.cells = -(-machine.shared_end // WORD)  # of one CTA
         cells = len(self.rows) * self.cells
-        self.write_column = np.zeros(cells, np.int32)
-        self.write_time = np.zeros(cells, np.int32)
-        self.write_index = np.zeros(cells, np.int32)  # of the instruction
+        #: Of each cell the last write, and the last read by each warp of its CTA; the index is that of the instruction.
+        self.write_column, self.write_time, self.write_index = np.zeros((3, cells), np.int32)
         self.write_lanes = np.zeros(cells, np.uint32)  # bits
-        self.read_time = np.zeros((cells, self.warps), np.int32)  # by the warps of the CTA itself
-        self.read_index = np.zeros((cells, self.warps), np.int32)
+        self.read_time, self.read_index = np.zeros((2, cells, self.warps), np.int32)
         self.read_lanes = np.zeros((cells, self.warps), np.uint32)  # since the lanes last met
         #: Of each CTA, by others: (cells, column, time, index, lanes).
         self.remote_reads: list[list[tuple[Array, int, int, int, Array]]] = [[] for _ in self.rows]
@@ -61,17 +55,14 @@ class Races(Clocks):
         self.touched: dict[tuple[int, int], tuple[int, int]] = {}
         return self
 
-    # Events
-
     def access(
         self, place: Place, index: int, addresses: Array, width: int, mask: Mask, write: bool, rows: Array | None = None
     ) -> None:
         for i, positions, warps in self.by_warp(place):
             warp, own = int(place.warps[i]), warps
             self.lanes[own] |= active_lanes(positions, i, mask)
-            cells, warps, lanes, column, far = self._check_access(
-                i, positions, own, index, addresses, width, mask, write, rows
-            )
+            at = i, positions, own
+            cells, warps, lanes, column, far = self._check_access(at, index, addresses, width, mask, write, rows)
             time = self.clock[warps, column]
             if far is not None:
                 self._remember_remote(index, cells[far], warps[far], lanes[far], write)
@@ -86,9 +77,9 @@ class Races(Clocks):
             self.read_time[cells, warp] = time
             self.read_index[cells, warp] = index
 
-    def _check_access(self, i, positions, warps, index, addresses, width, mask, write, rows):
+    def _check_access(self, at, index, addresses, width, mask, write, rows):
         """Checks without remembering; returns per cell (cell, warp, lanes, column, whether of another CTA)."""
-        cells, warps, lanes = self._cells_of(i, positions, warps, addresses, width, mask, rows)
+        cells, warps, lanes = self._cells_of(at, addresses, width, mask, rows)
         column = self.column[warps]
         far = None if rows is None else cells // self.cells != warps // self.warps
         if far is not None:
@@ -104,21 +95,18 @@ class Races(Clocks):
         positions, _ = self.watched_ctas(place)
         if not positions.size or addresses.size == 1 and all(word.size == 1 for word in words):
             return
-        shape = len(positions), len(place.warps), WARP
+        keep = place.full(mask)[positions]
 
         def part(array: Array) -> Array:
-            return np.broadcast_to(array[positions] if array.shape[0] > 1 else array, shape)
+            return np.broadcast_to(array, place.shape)[positions][keep]
 
-        keep = np.ones(shape, bool) if mask is None else part(mask)
         targets = part(place.rows[:, None, None] if rows is None else rows).astype(np.int64)
-        keys = (targets << RANK_SHIFT | part(addresses))[keep]
+        keys = targets << RANK_SHIFT | part(addresses)
         order = np.argsort(keys, kind="stable")
         keys = keys[order]
         same = keys[1:] == keys[:-1]
-        if not same.any():
-            return
-        values = [part(word)[keep][order] for word in words]
-        same &= np.any([value[1:] != value[:-1] for value in values], axis=0)
+        if same.any():
+            same &= np.any([np.diff(part(word)[order]) != 0 for word in words], axis=0)
         if same.any():
             key = int(keys[np.flatnonzero(same)[0]])
             ins = self.machine.code[index]
@@ -129,8 +117,8 @@ class Races(Clocks):
 
     def initialised(self, place: Place, index: int, addresses: Array, mask: Mask) -> None:
         """An initialisation is a write, in a column of its own."""
-        for i, positions, warps in self.by_warp(place):
-            cells, warps, lanes = self._cells_of(i, positions, warps, addresses, 8, mask)
+        for at in self.by_warp(place):
+            cells, warps, lanes = self._cells_of(at, addresses, 8, mask)
             self._check(index, cells, warps, self.clock, True, self.column[warps])
             column = 2 * self.own + self.column[warps]
             self._wrote(cells, column, self.clock[warps, column], index, lanes)
@@ -140,21 +128,21 @@ class Races(Clocks):
         for copy in copies if every_warp else ():
             at, clocks, ticks = self.issued[copy.origin or copy]
             clocks = self.widened(clocks)
-            for i, positions, warps in every_warp:
-                cells, warps, lanes = self._cells_of(i, positions, warps, copy.dst, copy.size, copy.mask)
+            for which in every_warp:
+                cells, warps, lanes = self._cells_of(which, copy.dst, copy.size, copy.mask)
                 column = self.own + self.column[warps]
                 self._check(copy.index, cells, at[warps], clocks, True, column)
                 self._wrote(cells, column, ticks[at[warps]], copy.index, lanes)
 
     def transfer_issued(
-        self, place: Place, parts: Sequence["Transfer"], addresses: Array, mask: Mask, rows: Array
+        self, place: Place, parts: Sequence[Transfer], addresses: Array, mask: Mask, rows: Array
     ) -> None:
         """The mbarriers must be there already; they are read when the transfer lands."""
-        for i, positions, warps in self.by_warp(place):
-            self._check_access(i, positions, warps, parts[0].index, addresses, 8, mask, False, rows)
-        super().transfer_issued(place, parts, addresses, mask, rows)
+        for at in self.by_warp(place):
+            self._check_access(at, parts[0].index, addresses, 8, mask, False, rows)
+        self.issued.update(dict.fromkeys(parts, self.snapshot(place)))
 
-    def transfer_landed(self, transfer: "Transfer") -> None:
+    def transfer_landed(self, transfer: Transfer) -> None:
         """A transfer writes with the clock of its issue, in the column of its mbarrier."""
         place = transfer.place
         to = self.cta_number[transfer.rows]
@@ -198,25 +186,23 @@ class Races(Clocks):
                 raise RaceError(f"{what} not ordered before exit of CTA {self._cta(to)}: "
                                 f"{self._side(index, column, ins.op[0] != 'ld')}.")  # fmt: skip
 
-    # Cells
-
-    def _cells_of(self, i, positions, warps, addresses, width, mask, rows=None):
-        """What the `warps`, of number `i` in a place, touch: (cells, warp of each, bits of its lanes)."""
+    def _cells_of(self, at, addresses, width, mask, rows=None):
+        """What warps touch that `by_warp` has named: (cells, warp of each, bits of its lanes)."""
+        i, positions, warps = at
         to = warps[:, None] // self.warps if rows is None else self.cta_number[pick(rows, positions, i)]
         cells = pick(addresses, positions, i).astype(np.int64) // WORD + to * self.cells
         words = max(width // WORD, 1)
         if mask is None:
             count = cells.shape[1]
-            if words > 1:
-                cells = cells[..., None] + np.arange(words)
-            return cells.reshape(-1), warps.repeat(count * words), lane_bits(len(warps), count, words, width)
-        keep = pick(mask, positions, i)
-        lanes = lane_bits(1, max(cells.shape[1], keep.shape[1]), 1, width)
-        cells, warps, lanes, keep = np.broadcast_arrays(cells, warps[:, None], lanes, keep)
-        cells, warps, lanes = cells[keep], warps[keep], lanes[keep]
-        if words == 1:
-            return cells, warps, lanes
-        return (cells[:, None] + np.arange(words)).reshape(-1), warps.repeat(words), lanes.repeat(words)
+            lanes, warps = lane_bits(len(warps), count, words, width), warps.repeat(count * words)
+        else:
+            keep = pick(mask, positions, i)
+            lanes = lane_bits(1, max(cells.shape[1], keep.shape[1]), 1, width)
+            parts = np.broadcast_arrays(cells, warps[:, None], lanes, keep)
+            cells, warps, lanes = (part[parts[-1]] for part in parts[:3])
+            lanes, warps = lanes.repeat(words), warps.repeat(words)
+        cells = cells[..., None] + np.arange(words) if words > 1 else cells
+        return cells.reshape(-1), warps, lanes
 
     def _wrote(self, cells, column, time, index, lanes=ALL_LANES):
         self.write_column[cells] = column
@@ -244,22 +230,16 @@ class Races(Clocks):
                 known = self.clock[first : first + self.own].min(axis=0)
                 reads[:] = [read for read in reads if read[2] > known[read[1]]]
 
-    # Checks
-
     def _check(self, index, cells, warps, clocks, write, columns):
         """Raises if who knows `clocks[warps]` is not ordered after what is remembered of `cells`."""
         last = self.write_column[cells]
-        bad = self.write_time[cells] > clocks[warps, last]
-        if bad.any():
-            i = int(np.flatnonzero(bad)[0])
+        for i in np.flatnonzero(self.write_time[cells] > clocks[warps, last]).tolist():
             self._report(index, cells[i], columns[i], write, self.write_index[cells[i]], last[i], True)
         if not write:
             return
         rank = self.rank[cells // self.cells]
         known = clocks[:, : self.own].reshape(len(clocks), self.size, self.warps)[warps, rank]
-        bad = self.read_time[cells] > known
-        if bad.any():
-            i, reader = (int(x[0]) for x in np.nonzero(bad))
+        for i, reader in np.argwhere(self.read_time[cells] > known).tolist():
             last_read = self.read_index[cells[i], reader]
             self._report(index, cells[i], columns[i], write, last_read, rank[i] * self.warps + reader, False)
         for read, column, time, reading, _ in self._remote_reads_of(cells):
@@ -277,19 +257,17 @@ class Races(Clocks):
         bad = self.write_time[cells] > self.common[warps, last]
         if bad.any():
             bad &= (self.write_lanes[cells] & lanes == 0) & (last < self.starts) & (last % self.own == column)
-        if bad.any():
-            i = int(np.flatnonzero(bad)[0])
-            self._report(index, cells[i], column[i], write, self.write_index[cells[i]], last[i], True, True)
+            for i in np.flatnonzero(bad).tolist():
+                self._report(index, cells[i], column[i], write, self.write_index[cells[i]], last[i], True, True)
         if not write:
             return
         warp = warps % self.warps
         bad = self.read_time[cells, warp] > self.common[warps, column]
         if bad.any():
             near = cells // self.cells == warps // self.warps
-            bad &= near & ((self.read_lanes[cells, warp] & ~lanes) != 0)
-        if bad.any():
-            i = int(np.flatnonzero(bad)[0])
-            self._report(index, cells[i], column[i], write, self.read_index[cells[i], warp[i]], column[i], False, True)
+            for i in np.flatnonzero(bad & near & ((self.read_lanes[cells, warp] & ~lanes) != 0)).tolist():
+                last_read = self.read_index[cells[i], warp[i]]
+                self._report(index, cells[i], column[i], write, last_read, column[i], False, True)
         for read, reader, time, reading, bits in self._remote_reads_of(cells):
             for i in np.flatnonzero((column == reader) & (self.common[warps, column] < time)).tolist():
                 if (bits[read == cells[i]] & ~lanes[i]).any():
@@ -297,14 +275,10 @@ class Races(Clocks):
 
     def _check_started(self, index, ctas, warps, write):
         """Raises if warps do not know that the `ctas` which they access have started."""
-        unknown = self.clock[warps, self.starts + self.rank[ctas]] == 0
-        if unknown.any():
-            i = int(np.flatnonzero(unknown)[0])
+        for i in np.flatnonzero(self.clock[warps, self.starts + self.rank[ctas]] == 0).tolist():
             who = self._side(index, int(self.column[warps[i]]), write)
             raise RaceError(f"{who[0].upper()}{who[1:]} shared memory of CTA {self._cta(ctas[i])}, and nothing says "
                             "that this CTA has started.")  # fmt: skip
-
-    # Words
 
     def _report(self, index, cell, column, write, other, other_column, other_writes, lanes=False):
         """Raises for an access by `column` and an earlier one; `lanes`: both by one warp."""

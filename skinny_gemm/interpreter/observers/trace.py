@@ -11,13 +11,12 @@ import numpy as np
 
 from ...checks import check_integer
 from ...layouts import WARP, banks
+from .. import arithmetic as ops
+from ..asynchronous import Batch, Transfer
 from ..barriers import MBarrier
-from ..clusters import OFFSET, RANK_SHIFT, linear
-from ..complete_tx import Transfer
-from ..cp_async import Batch
 from ..isa import access
 from ..parser import SHARED_BASE, Instruction
-from ..place import Array, Mask, Place
+from ..place import OFFSET, RANK_SHIFT, Array, Mask, Place, linear
 from . import Observer
 
 if TYPE_CHECKING:
@@ -55,50 +54,38 @@ class Trace(Observer):
         self, place: Place, index: int, mask: Mask, addresses: Array | None, source: Array | None, size: Array | None
     ) -> None:
         """Records an instruction; of an mbarrier that all threads name, with the barrier's state."""
-        barrier = None
-        if addresses is not None and addresses.size == 1:
-            barrier = place.machine.barrier(int(addresses[0, 0, 0]))
-        self._record(place, index, "execute", (mask, addresses, source, size), barrier, place.rows)
+        address = -1 if addresses is None or addresses.size > 1 else int(addresses[0, 0, 0])
+        self._record(place, index, "execute", place.machine.mbarriers.get(address), (mask, addresses, source, size))
 
     def blocked(self, place: Place, index: int, barrier: Any) -> None:
-        self._record(place, index, "wait", (None,) * 4, barrier, place.rows)
+        self._record(place, index, "wait", barrier)
 
     def resumed(self, place: Place, index: int, barrier: Any) -> None:
-        self._record(place, index, "pass", (None,) * 4, barrier, place.rows)
+        self._record(place, index, "pass", barrier)
 
     def landed(self, flight: Batch | Transfer, barrier: MBarrier) -> None:
-        self._record(flight.place, flight.index, "land", (flight.mask, None, None, None), barrier, flight.receivers)
+        self._record(flight.place, flight.index, "land", barrier, (flight.mask, None, None, None), flight.receivers)
 
-    def _record(self, place, index, event, arrays, barrier, receivers):
-        """Appends one event of a place; `receivers` are the rows where the barrier is."""
-        machine = place.machine
-        ins, context = machine.code[index], machine.context
-        if not self.wants(ins):
+    def _record(self, place, index, event, barrier, arrays=(None,) * 4, receivers=None):
+        """Appends one event of a place; `receivers` are the rows where the barrier is, if not the place's."""
+        machine, ins = place.machine, place.machine.code[index]
+        if not self.wants(ins) or self.truncated:
             return
-        rows, warps = self._chosen(place)
-        if not len(rows) or not len(warps) or self.truncated:
-            return
-        if self.rows + len(rows) * len(warps) > self.limit:
-            self.truncated = True
+        rows = np.flatnonzero(place.rows % machine.fills == 0)  # of fill-pattern twins only the first
+        ctas = machine.ctas[place.rows[rows] // machine.fills]
+        if self.ctas is not None:
+            numbers = linear(ctas, machine.context.grid).tolist()
+            chosen = [n in self.ctas or tuple(c) in self.ctas for n, c in zip(numbers, ctas.tolist(), strict=True)]
+            rows, ctas = rows[chosen], ctas[chosen]
+        warps = np.flatnonzero([self.warps is None or w in self.warps for w in place.warps.tolist()])
+        self.truncated = self.rows + len(rows) * len(warps) > self.limit
+        if self.truncated or not len(rows) or not len(warps):
             return
         self.rows += len(rows) * len(warps)
-        state = None if barrier is None else barrier.state(receivers[rows])
-        part = [None if a is None else _pick(a, rows, warps) for a in arrays]
-        ctas = machine.ctas[place.rows[rows] // machine.fills]
-        self.events.append((event, ins, ctas, context.grid, context.cluster, place.warps[warps], *part, state))
-
-    def _chosen(self, place):
-        """Indices of the place's rows and warps that are recorded; of fill-pattern twins only the first."""
-        machine = place.machine
-        rows = np.flatnonzero(place.rows % machine.fills == 0)
-        if self.ctas is not None:
-            ctas = machine.ctas[place.rows[rows] // machine.fills]
-            numbers = linear(ctas, machine.context.grid).tolist()
-            rows = rows[[n in self.ctas or tuple(c) in self.ctas for n, c in zip(numbers, ctas.tolist(), strict=True)]]
-        warps = np.arange(len(place.warps))
-        if self.warps is not None:
-            warps = np.flatnonzero([int(w) in self.warps for w in place.warps])
-        return rows, warps
+        state = None if barrier is None else barrier.state((place.rows if receivers is None else receivers)[rows])
+        part = [None if a is None else ops.select(a, rows, warps).copy() for a in arrays]
+        geometry = machine.context.grid, machine.context.cluster
+        self.events.append((event, ins, ctas, *geometry, place.warps[warps], *part, state))
 
     def table(self) -> "pd.DataFrame":
         """The trace as a pandas DataFrame; executions without an active lane are left out.
@@ -131,26 +118,15 @@ class Trace(Observer):
                         at = at - SHARED_BASE
                     width = fixed if size is None else int(_lanes(size, r, w)[active].max())
                     origin = None if source is None else _lanes(source, r, w).astype(np.int64)
-                    barrier = (-1, 0, 0, 0)
-                    if state is not None:
-                        barrier = state[0], int(state[1][r]), int(state[2][r]), int(state[3][r])
+                    barrier = (-1, 0, 0, 0) if state is None else (state[0], *(int(x[r]) for x in state[1:]))
                     bits = int((active.astype(np.uint64) << np.arange(WARP, dtype=np.uint64)).sum())
                     table.append((time, event, cta, x, y, z, int(warp), ins.line, ins.opcode, bits, int(active.sum()),
                                   space, width, at, peer, origin, *barrier))  # fmt: skip
         return pandas.DataFrame(table, columns=list(COLUMNS))
 
 
-def _pick(array, rows, warps):
-    if array.shape[0] > 1:
-        array = array[rows]
-    if array.shape[1] > 1:
-        array = array[:, warps]
-    return array.copy()
-
-
 def _lanes(array, row, warp):
-    lanes = array[row if array.shape[0] > 1 else 0, warp if array.shape[1] > 1 else 0]
-    return np.broadcast_to(lanes, (WARP,))
+    return np.broadcast_to(array[row if array.shape[0] > 1 else 0, warp if array.shape[1] > 1 else 0], WARP)
 
 
 def shared_accesses(table: "pd.DataFrame") -> "pd.DataFrame":
@@ -161,8 +137,7 @@ def shared_accesses(table: "pd.DataFrame") -> "pd.DataFrame":
     """
     rows = table[(table.space == "shared") & (table.bytes > 0) & table.addresses.notna() & (table.lanes > 0)].copy()
     counts = [_wavefronts(*row) for row in zip(rows.opcode, rows.addresses, rows.bytes, rows.active, strict=True)]
-    rows["wavefronts"] = [c[0] for c in counts]
-    rows["ideal"] = [c[1] for c in counts]
+    rows["wavefronts"], rows["ideal"] = ([count[i] for count in counts] for i in (0, 1))
     rows["conflicts"] = rows.wavefronts - rows.ideal
     return rows
 

@@ -1,0 +1,321 @@
+"""Asynchronous copies to shared memory, from their issue to their landing; anything may happen in between.
+
+- `cp.async` copies 4, 8 or 16 bytes per lane. A group of warps waits for its copies by `wait_group`, or ties them to an
+  mbarrier, at which they arrive once they are done.
+- `cp.async.bulk` and `st.async` are transfers, which count bytes at an mbarrier of the receiving CTA (`complete_tx`).
+  A landing is one event: the bytes appear and are counted. A schedule may land the lanes of one instruction apart.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..layouts import WARP
+from . import arithmetic as ops
+from . import memory
+from .barriers import MBarrier, Rows
+from .errors import BarrierError, ClusterError, MemoryAccessError
+from .parser import SHARED_BASE
+from .place import DTYPES, OFFSET, Array, Mask, Place, active, scatter
+from .shared_memory import SHIFT, cluster_addresses, elements
+from .synchronisation import barrier_at, barriers, change
+
+if TYPE_CHECKING:
+    from .group import Group
+
+UNIT = 16  #: bytes: bulk copies move whole multiples, aligned on both sides
+
+
+@dataclass(eq=False)
+class Copy:
+    """One `cp.async` that has not landed: addresses, bytes, bytes read of these (None: all) and active lanes."""
+
+    index: int
+    dst: Array
+    src: Array
+    size: int
+    valid: Array | None
+    mask: Mask
+    origin: "Copy | None" = None  #: the copy as it was issued, of which this is a part
+
+    def select(self, rows: Array | None, warps: Array | None) -> "Copy":
+        """The part that belongs to some rows and warps of its place."""
+        arrays = {name: getattr(self, name) for name in ("dst", "src", "valid", "mask")}
+        parts: dict[str, Any] = {name: ops.select(a, rows, warps) for name, a in arrays.items() if a is not None}
+        return replace(self, **parts, origin=self.origin or self)
+
+
+@dataclass(eq=False)
+class Batch:
+    """Copies whose completion arrives at an mbarrier: `arrivals` are (barrier, rows, count per row)."""
+
+    index: int
+    place: Place
+    copies: list[Copy]
+    arrivals: list[tuple[MBarrier, Rows, Array]]
+    before: list["Batch"]  #: batches of the same threads that complete earlier
+    landed: bool = False
+    mask = None  #: all lanes
+
+    @property
+    def receivers(self) -> Array:
+        """Per row of the place, the row whose barrier this reaches."""
+        return self.place.rows
+
+    def land(self) -> None:
+        """The bytes of this and of earlier batches appear, then its arrivals happen."""
+        machine = self.place.machine
+        while self.before:
+            machine.land(self.before.pop(0))
+        self.landed = True
+        land(self.place, self.copies)
+        for barrier, rows, count in self.arrivals:
+            machine.events.copies_arrive(self, barrier)
+            change(self.place, self.index, barrier, "arrive", rows, count)
+            machine.events.landed(self, barrier)
+        machine.changed()
+
+
+@dataclass(eq=False)
+class Transfer:
+    """What active lanes of a place have issued; the arrays have one entry per such lane."""
+
+    index: int
+    place: Place
+    lanes: Array  #: flat indices into the place's (rows, warps, lanes)
+    rows: Array  #: of the CTAs that receive
+    dst: Array  #: shared addresses there
+    barrier: Array  #: shared addresses of the mbarriers there
+    size: Array  #: bytes
+    data: Array | None  #: what `st.async` carries
+    source: Any  #: global addresses of a bulk copy, an array or None
+
+    def part(self, keep: Array) -> "Transfer":
+        """The transfer of some of the lanes."""
+        names = ("lanes", "rows", "dst", "barrier", "size", "data", "source")
+        return replace(self, **{n: getattr(self, n)[keep] for n in names if getattr(self, n) is not None})
+
+    @property
+    def mask(self) -> Array:
+        """The lanes in the shape of the place."""
+        mask = np.zeros(self.place.shape, bool)
+        mask.reshape(-1)[self.lanes] = True
+        return mask
+
+    @property
+    def receivers(self) -> Array:
+        """Per row of the place, the row that gets the first of its bytes."""
+        _, warps, lanes = self.place.shape
+        rows = self.place.rows.copy()
+        rows[self.lanes[::-1] // (warps * lanes)] = self.rows[::-1]
+        return rows
+
+    def land(self) -> None:
+        """The bytes appear, then their numbers reach the mbarriers."""
+        place, machine = self.place, self.place.machine
+        gone = machine.clusters.alive[self.rows] == 0
+        if gone.any():
+            i = int(np.flatnonzero(gone)[0])
+            raise MemoryAccessError(f"An asynchronous transfer arrives at shared address {self.dst[i] - SHARED_BASE} "
+                                    f"of CTA {machine.cta_of(self.rows[i])} after its exit: "
+                                    f"{place.spot(self.index, place.shape, int(self.lanes[i]))}.")  # fmt: skip
+        for size in np.unique(self.size).tolist():
+            lanes = self.size == size
+            rows, dst = self.rows[lanes], self.dst[lanes]
+            if self.data is not None:
+                width, data = size, self.data[lanes]
+            else:
+                width, steps = UNIT, np.arange(0, size, UNIT)
+                data = machine.memory.load(self.source[lanes][:, None] + steps.astype(np.uint64), UNIT)
+                machine.copied += data.size * UNIT
+                rows, dst = rows[:, None], dst[:, None] + steps
+            machine.store_shared(rows, dst >> SHIFT[width], width, data)
+        machine.events.transfer_landed(self)
+        for address in np.unique(self.barrier):
+            counted = self.barrier == address
+            totals = np.bincount(self.rows[counted], self.size[counted], machine.rows).astype(np.int64)
+            rows = np.flatnonzero(totals)
+            barrier = barrier_at(place, self.index, int(address), rows)
+            change(place, self.index, barrier, "transfer", rows, totals[rows])
+            machine.events.landed(self, barrier)
+        machine.changed()
+
+
+# cp.async
+
+
+def copy(group: "Group", index: int, dst: Array, src: Array, size: int, valid: Array | None, mask: Mask) -> None:
+    """`cp.async` of `size` bytes, of which the source has `valid` (None: all) and the rest become zero."""
+    group.events.global_read(group, index, src, mask)
+    issued = Copy(index, dst, src, size, valid, mask)
+    group.events.copy_issued(group, issued)
+    if group.machine.schedule.dares("land"):
+        land(group, [issued])
+    else:
+        group.open.append(issued)
+
+
+def commit(group: "Group") -> None:
+    """`cp.async.commit_group`."""
+    group.committed.append(group.open)
+    group.open = []
+    group.events.copies_committed(group)
+
+
+def wait_groups(group: "Group", keep: int) -> None:
+    """`cp.async.wait_group`: all but the latest `keep` groups land; with 0 also what is tied to mbarriers."""
+    done = max(len(group.committed) - keep, 0)
+    for copies in group.committed[:done]:
+        land(group, copies)
+    group.committed = group.committed[done:]
+    if keep == 0:
+        for batch in group.batches:
+            group.machine.land(batch)
+        group.batches = []
+    group.events.copies_waited(group, keep)
+
+
+def arrive(group: "Group", index: int, addresses: Array, noinc: bool, mask: Mask) -> None:
+    """`cp.async.mbarrier.arrive`: earlier copies will arrive at an mbarrier, once per thread, when they are done."""
+    arrivals = barriers(group, index, addresses, mask)
+    if not noinc:
+        for barrier, rows, count in arrivals:
+            barrier.pending[rows] += count
+    copies = take_untied(group)
+    group.batches = [b for b in group.batches if not b.landed]
+    batch = Batch(index, Place(group.machine, group.rows, group.warps), copies, arrivals, list(group.batches))
+    group.events.access(group, index, addresses, 8, mask, False)
+    group.events.copies_tied(group, batch)
+    group.batches.append(batch)
+    group.machine.flying.append(batch)
+
+
+def take_untied(group: "Group") -> list[Copy]:
+    """Takes from a group the copies that neither an mbarrier nor a wait has claimed, in the order of their issue."""
+    copies = [copy for committed in group.committed for copy in committed] + group.open
+    group.committed, group.open = [], []
+    return copies
+
+
+def land(place: Place, copies: Sequence[Copy]) -> None:
+    """Writes the bytes of `copies`, issued at `place`, into shared memory, in the order of issue."""
+    place.machine.changed()
+    # Copies of one size land at once; one with an explicit source size lands alone.
+    for _, run in groupby(copies, lambda copy: (copy.size, None if copy.valid is None else id(copy))):
+        _land_run(place, list(run))
+    place.events.copies_landed(place, copies)
+
+
+def _land_run(place: Place, copies: Sequence[Copy]) -> None:
+    machine, size, valid = place.machine, copies[0].size, copies[0].valid
+    rows, masks = place.rows[:, None], [copy.mask for copy in copies]
+
+    def stacked(arrays: list[Array]) -> Array:
+        """What several copies have, as (CTAs | 1, lanes of all copies)."""
+        shape = max(map(len, arrays)), len(place.warps), WARP
+        return np.concatenate([np.broadcast_to(array, shape) for array in arrays], axis=1).reshape(shape[0], -1)
+
+    parts = [stacked([copy.dst for copy in copies]), stacked([copy.src for copy in copies])]
+    parts += [] if valid is None else [stacked([valid])]
+    if any(mask is not None for mask in masks):
+        mask = stacked([ops.TRUE if mask is None else mask for mask in masks])
+        if len(mask) == 1:
+            parts = [part[:, mask[0]] for part in parts]
+        else:
+            full = len(rows), mask.shape[1]
+            rows, *parts = (np.broadcast_to(part, full)[np.broadcast_to(mask, full)] for part in (rows, *parts))
+    dst, src = parts[0].astype(np.uint32, copy=False), parts[1].astype(np.uint64, copy=False)
+    if not dst.size:
+        return
+    machine.copied += size * (src.size if src.ndim == 1 or len(src) > 1 else src.size * len(place.rows))
+    try:
+        data = machine.memory.load(src, size)
+    except MemoryAccessError:
+        for copy in copies:
+            if (addresses := active(copy.mask, copy.src)) is not None and machine.memory.fault(
+                addresses, size
+            ) is not None:
+                memory.fault(place, copy.index, addresses, size, "copy")
+        raise
+    low, high = int(dst.min()), int(dst.max())
+    if low < SHARED_BASE or high + size > machine.shared_end or int(np.bitwise_or.reduce(dst, axis=None)) & (size - 1):
+        for copy in copies:
+            if (addresses := active(copy.mask, copy.dst)) is not None:
+                elements(place, copy.index, addresses, size)
+    if valid is not None:  # the bytes past what the source has become zero
+        data, sizes = np.broadcast_arrays(data, parts[2])
+        octets = np.ascontiguousarray(data).view(np.uint8).reshape(*data.shape, size)
+        data = np.where(np.arange(size) < sizes[..., None], octets, np.uint8(0)).view(DTYPES[size])[..., 0]
+    machine.store_shared(rows, dst >> SHIFT[size], size, data)
+
+
+# Transfers
+
+
+def transfer(
+    place: Place, index: int, dst: Array, barrier: Array, mask: Mask, size: Array | int,
+    words: Sequence[Array] | None = None, source: Array | None = None, cluster: bool = True,
+) -> None:  # fmt: skip
+    """Starts an `st.async` of `words`, or a bulk copy of `size` bytes from global `source`; with `cluster`, `dst` and
+    `barrier` are shared::cluster addresses."""
+    machine = place.machine
+    if words is not None and machine.clusters.size == 1:
+        what = "st.async in a launch without a cluster is an illegal instruction"
+        raise place.error(ClusterError, what, index, mask)
+    full = place.full(mask)
+    dst_active, barrier_active = active(mask, dst), active(mask, barrier)
+    if dst_active is None or barrier_active is None:
+        return
+    if words is None:
+        bad = full & ((size % UNIT != 0) | (size == 0))
+        if bad.any():
+            moved = int(np.broadcast_to(size, place.shape)[bad][0])
+            what = f"A bulk copy moves a positive multiple of {UNIT} bytes, not {moved}"
+            raise place.error(MemoryAccessError, what, index, bad)
+    for addresses in (dst_active, barrier_active):
+        place.events.decides(place, index, addresses, "the address")
+    if not cluster:
+        elements(place, index, dst_active, UNIT)
+        elements(place, index, barrier_active, 8)
+    rows, to = cluster_addresses(place, index, dst_active, 1, full)
+    barrier_rows, at = cluster_addresses(place, index, barrier_active, 8, full)
+    apart = full & (rows != barrier_rows)
+    if apart.any():
+        raise place.error(BarrierError, "Data and mbarrier lie in different CTAs", index, apart)
+    elements(place, index, to, UNIT if words is None else words[0].dtype.itemsize * len(words))
+    sizes, to, at, rows = (np.broadcast_to(x, place.shape)[full].astype(np.int64) for x in (size, to, at, rows))
+    data = None if words is None else scatter(place, dst, words, mask)[2]
+    sources = None if source is None else _check_source(place, index, source, sizes, to, mask, full)
+    for address in np.unique(at):
+        barrier_at(place, index, int(address), np.unique(rows[at == address]))
+    origin, lanes = Place(machine, place.rows, place.warps), np.flatnonzero(full)
+    parts = [Transfer(index, origin, lanes, rows, to, at, sizes, data, sources)]
+    numbers = machine.schedule.parts(len(place.rows) // machine.fills, len(place.warps))
+    if numbers is not None:
+        of_lane = np.repeat(numbers, machine.fills, axis=0).reshape(-1)[lanes]
+        parts = [parts[0].part(of_lane == number) for number in np.unique(of_lane)]
+    machine.events.transfer_issued(place, parts, barrier_active & np.uint32(OFFSET), mask, barrier_rows)
+    for part in parts:
+        if machine.schedule.dares("land"):
+            part.land()
+        else:
+            machine.flying.append(part)
+
+
+def _check_source(place: Place, index: int, source: Array, size: Array, dst: Array, mask: Mask, full: Array) -> Array:
+    """The source addresses of a bulk copy's active lanes, after checking alignment and both ranges."""
+    source = np.broadcast_to(source, full.shape)[full]
+    last = np.zeros(full.shape, np.uint64)
+    for addresses in (source, source + size.astype(np.uint64) - np.uint64(UNIT)):
+        last[full] = addresses
+        place.events.global_read(place, index, last, mask)
+        if (lanes := active(mask, last)) is not None and place.machine.memory.fault(lanes, UNIT) is not None:
+            memory.fault(place, index, lanes, UNIT, "bulk copy")
+    last = np.zeros(full.shape, np.uint32)
+    last[full] = dst + size - UNIT
+    if (lanes := active(mask, last)) is not None:
+        elements(place, index, lanes, UNIT)
+    return source
