@@ -109,14 +109,10 @@ def verify(
     stray = max(run.stray_writes for run in runs)
     equal = all(np.array_equal(run.out, runs[0].out) for run in runs)
     passed = all(error < limits[name] for name, error in errors.items()) and not stray and equal
-    ran = (
-        machine,
-        schedule if machine == "interpreter" else "hardware",
-        time.perf_counter() - start,
-        sum(run.seconds for run in runs),
-    )
+    order = schedule if machine == "interpreter" else "hardware"
+    total, running = time.perf_counter() - start, sum(run.seconds for run in runs)
     what = tactic.kernel, str(tactic), problem.m, problem.n, problem.k, seed
-    return Verification(passed, errors, limits, stray, equal, len(runs), *ran, *what)
+    return Verification(passed, errors, limits, stray, equal, len(runs), machine, order, total, running, *what)
 
 
 def verify_front(
@@ -184,9 +180,12 @@ def verify_front(
     latent_error = relative_error(np.concatenate(latents), expected[:, front.experts :])
     logits_error = relative_error(np.concatenate(logits), expected[:, : front.experts]) if front.experts else 0.0
     passed = latent_error < BF16_TOLERANCE and logits_error < F32_TOLERANCE and equal
-    ran = machine, schedule if machine == "interpreter" else "hardware", time.perf_counter() - start, end - begin
+    order = schedule if machine == "interpreter" else "hardware"
+    total, running = time.perf_counter() - start, end - begin
     what = tactic.kernel, str(tactic), front.m, front.k, front.latent, front.experts, seed
-    return FrontVerification(passed, latent_error, logits_error, equal, STEPS, front.ranks, transport, *ran, *what)
+    return FrontVerification(
+        passed, latent_error, logits_error, equal, STEPS, front.ranks, transport, machine, order, total, running, *what
+    )
 
 
 def _choose_run(backend: str, schedule: str, seed: int | None) -> tuple[str, Device, int]:
