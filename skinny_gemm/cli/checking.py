@@ -126,7 +126,7 @@ def _verify_front(given: Given) -> Answer:
         raise ValueError(f"--n, --split, --valid and --seeds do not belong to front: it takes {others}")
     from ..interpreter import InterpreterError
     from ..runtime import MissingPublisher
-    from ..runtime.verify_front import verify_front
+    from ..runtime.verify import verify_front
 
     sizes = {name: size if getattr(given, name) is None else getattr(given, name) for name, size in KIMI_K3.items()}
     problem = FrontProblem.sharded(given.m, ranks=8 if given.ranks is None else given.ranks, **sizes)

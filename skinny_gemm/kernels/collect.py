@@ -1,12 +1,9 @@
 """The consumer of the mailbox: gathers every rank's part of the latent and the logits, and re-arms what it read.
 
-One thread takes one 16-byte fragment of one token's row. It polls until no word of the fragment is the sentinel, stores
-the fragment to `latent` or `logits`, and puts the sentinel back for the step after the next. No thread waits for
-another, and none for longer than `timeout_ns`: it then leaves the fragment as it is and notes that it is missing.
-
-`status` tells of the first collect that failed: its step + 1 and its timeout in the header, and a 1 for every fragment
-that was missing. Every thread of a collect notes the same header and a word of its own, so what the host reads does not
-depend on who came first. Later collects add nothing until the host zeroes the status.
+A thread polls one 16-byte fragment of a token's row until none of its words is the sentinel, stores it to `latent` or
+`logits`, and puts the sentinel back for the step after the next. After `timeout_ns` it notes in `status` that the
+fragment is missing: a 1 for it, and the collect's step + 1 and timeout in the header, the same from every thread. Later
+collects add nothing until the host zeroes the status.
 """
 
 import cutlass

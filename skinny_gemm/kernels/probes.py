@@ -1,8 +1,4 @@
-"""Probes: kernels that do one thing as fast as the GPU can, to say how far the real ones are from their bounds.
-
-`Stream` reads memory and nothing else, `DependencyFloor` is a link of a PDL chain without weights, `Producer` stands
-for what makes x, `MmaRate` keeps the tensor cores busy from registers.
-"""
+"""Probes: kernels that do one thing as fast as the GPU can, to say how far the real ones are from their bounds."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -77,8 +73,7 @@ class Stream(Probe):
             cta_chunks = (chunks - cta + (ring.ctas - 1)) // ring.ctas
             total = cta_chunks * rounds if cutlass.const_expr(self.repeat) else cta_chunks
             policy = None if self.repeat else ptx.evict_first_policy()
-            places = {"source": source, "smem": smem, "full": full, "cta": cta}
-            load = partial(self.load, **places, cta_chunks=cta_chunks, policy=policy)
+            load = partial(self.load, source, smem, full, cta, cta_chunks, policy)
             for i in cutlass.range_constexpr(ring.stages):
                 if i < total:
                     load(i)
@@ -92,19 +87,14 @@ class Stream(Probe):
                     cute.arch.mbarrier_wait(full + i % ring.stages, (i // ring.stages) & 1)
 
     @cute.jit
-    def load(self, i, *, source, smem, full, cta, cta_chunks, policy):
+    def load(self, source, smem, full, cta, cta_chunks, policy, i):
         """Issues this CTA's copy number `i`."""
-        ring = self.ring
+        ring, size = self.ring, self.ring.chunk_bytes
         barrier = full + i % ring.stages
         chunk = (i % cta_chunks if cutlass.const_expr(self.repeat) else i) * ring.ctas + cta
-        cute.arch.mbarrier_arrive_and_expect_tx(barrier, ring.chunk_bytes)
-        ptx.bulk_copy(
-            smem.toint() + i % ring.stages * ring.chunk_bytes,
-            source.toint() + Int64(chunk) * ring.chunk_bytes,
-            Int32(ring.chunk_bytes),
-            barrier.toint(),
-            policy,
-        )
+        cute.arch.mbarrier_arrive_and_expect_tx(barrier, size)
+        target, origin = smem.toint() + i % ring.stages * size, source.toint() + Int64(chunk) * size
+        ptx.bulk_copy(target, origin, Int32(size), barrier.toint(), policy)
 
 
 @cute.jit

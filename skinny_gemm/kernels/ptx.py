@@ -32,6 +32,8 @@ def _store(instruction, address, *words):
 
 load_shared_b32 = partial(_load, "ld.shared.b32", Int32, 1)
 load_shared_b32x4 = partial(_load, "ld.shared.v4.b32", Int32, 4)
+# four 8x8 BF16 matrices, one 16-byte row address per lane
+ldmatrix_x4 = partial(_load, "ldmatrix.sync.aligned.m8n8.x4.shared.b16", Int32, 4)
 load_shared_f32 = partial(_load, "ld.shared.f32", Float32, 1)
 load_shared_f32x4 = partial(_load, "ld.shared.v4.f32", Float32, 4)
 store_shared_b32 = partial(_store, "st.shared.b32")
@@ -41,6 +43,8 @@ store_shared_f32x4 = partial(_store, "st.shared.v4.f32")
 load_cluster_f32x4 = partial(_load, "ld.shared::cluster.v4.f32", Float32, 4)
 load_global_b32x2 = partial(_load, "ld.global.v2.b32", Int32, 2)
 load_global_b32x4 = partial(_load, "ld.global.v4.b32", Int32, 4)
+# past L1, with an L2 cache policy; not `.nc`, which the assembler moves behind `griddepcontrol.wait`: no preload
+load_weights_b32x4 = partial(_load, "ld.global.L1::no_allocate.L2::cache_hint.v4.b32", Int32, 4)
 store_global_b32 = partial(_store, "st.global.b32")
 store_global_b32x2 = partial(_store, "st.global.v2.b32")
 store_global_b32x4 = partial(_store, "st.global.v4.b32")
@@ -84,11 +88,6 @@ def vector_register(value, lane):
     return cute.arch.shuffle_sync(value + lane, lane) - lane
 
 
-def ldmatrix_x4(smem):
-    """Four 8x8 BF16 matrices from shared memory, one 16-byte row address per lane; four 32-bit registers."""
-    return _load("ldmatrix.sync.aligned.m8n8.x4.shared.b16", Int32, 4, smem)
-
-
 def mma_bf16(acc, a, b):
     """acc + a @ b for one m16n8k16 fragment: `acc` 4 Float32, `a` 4 and `b` 2 registers of BF16 pairs; returns 4."""
     f32 = Float32.mlir_type
@@ -123,17 +122,9 @@ def mbarrier_wait_cluster(mbarrier, parity):
     _ptx(f"{{.reg .pred done; again: {attempt} @!done bra again;}}", read_only_args=[mbarrier, parity])
 
 
-def load_weights_b32x4(gmem, policy):
-    """Four 32-bit registers past L1, with an L2 cache policy.
-
-    Not `.nc`: the assembler moves such loads behind `griddepcontrol.wait`, which undoes the preload.
-    """
-    return _load("ld.global.L1::no_allocate.L2::cache_hint.v4.b32", Int32, 4, gmem, policy)
-
-
 def publish_multicast_b32x4(gmem, *words):
     """Stores 16 bytes to every GPU behind a multicast address."""
-    _store("multimem.st.relaxed.sys.global.v4.f32", gmem, *(_bits_to_f32(word) for word in words))
+    _store("multimem.st.relaxed.sys.global.v4.f32", gmem, *(bitcast(Float32, word) for word in words))
 
 
 def nanoseconds():
@@ -150,16 +141,12 @@ def pack_bf16x2(low, high):
 
 def unpack_bf16x2(pair):
     """The two BF16 of a 32-bit register as FP32, low half first."""
-    return _bits_to_f32(pair << 16), _bits_to_f32(pair & Int32(-65536))
+    return bitcast(Float32, pair << 16), bitcast(Float32, pair & Int32(-65536))
 
 
-def f32_bits(value):
-    """The 32 bits of an FP32 word."""
-    return Int32(llvm.bitcast(Int32.mlir_type, value.ir_value()))
-
-
-def _bits_to_f32(bits):
-    return Float32(llvm.bitcast(Float32.mlir_type, bits.ir_value()))
+def bitcast(kind, value):
+    """The 32 bits of `value` as a `kind`, Int32 or Float32."""
+    return kind(llvm.bitcast(kind.mlir_type, value.ir_value()))
 
 
 def without(word, sentinel):

@@ -1,10 +1,8 @@
 """Warp split-K GEMM for decode: `out[M, N] = x[M, K] @ weight[N, K]^T`, BF16 in and out, FP32 accumulation, M <= 32.
 
-At these M the weight stream is everything. A CTA owns `output_tile` weight rows and `token_tile` tokens; loader warps
-keep a ring of K tiles in flight with 16-byte `cp.async`, and four compute warps each multiply one K quarter of every
-tile. Their partial sums meet in shared memory and are added in warp order, so results are bitwise reproducible.
-
-Warp roles: 0-3 compute, 4-5 load weights, 6 (and 7) load activations. All offsets come from `layouts.warp_splitk`.
+A CTA owns `output_tile` weight rows and `token_tile` tokens. Warps 4-5 load weights and 6 (and 7) activations, by
+16-byte `cp.async` into a ring of K tiles; warps 0-3 each multiply one K quarter of every tile. Their partial sums meet
+in shared memory and are added in warp order, so results are bitwise reproducible.
 """
 
 from collections.abc import Iterator

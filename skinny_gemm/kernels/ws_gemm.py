@@ -1,13 +1,9 @@
 """Weight-stationary GEMM for the MoE front: `y[M, N] = x[M, K] @ weight[N, K]^T`, BF16, published into a mailbox.
 
-Weights do not depend on the previous kernel: a CTA has *all* of its weights on their way to registers and shared memory
-before it waits for that kernel. After the wait only x, the MMAs and a reduction remain. K is split over the `kq` warps
-of a row tile and over the `ks` CTAs of a cluster; the parts are always added in K order, so results are bitwise
-reproducible.
-
-Single pass (tg = 0): every warp multiplies all tokens, leaves its sums in shared memory, and after a cluster barrier
-the owner of a block gathers the parts of all CTAs through DSMEM. Token groups (tg > 0): x comes by bulk copies, the
-parts of a group are pushed to their owners while the next group is multiplied, and each owner settles one group behind.
+*All* weights of a CTA are on their way to registers and shared memory before it waits for the previous kernel; then
+only x, the MMAs and a reduction remain. K is split over the `kq` warps of a row tile and the `ks` CTAs of a cluster;
+parts are added in K order, so results are bitwise reproducible. With tg = 0 a single pass multiplies all tokens, with
+tg > 0 a part of a group is pushed to its owner while the next group is multiplied.
 """
 
 from dataclasses import dataclass
@@ -56,7 +52,7 @@ class WsGemm:
     """The kernel for one rank of `problem`; `pdl` compiles programmatic dependent launch in or out.
 
     `transport`: "local" publishes to one mailbox of this GPU, "peers" to each of `peers` mailboxes, "multicast" to all
-    mailboxes behind one multicast address. ValueError for another transport, or a number of peers that is none.
+    behind one multicast address. ValueError for another transport, or a number of peers that is none.
     """
 
     def __init__(
@@ -303,7 +299,9 @@ class WsGemm:
         partner = [cute.arch.shuffle_sync_bfly(pair, 8) for pair in pairs]
         if token < p.m:
             if column < p.valid:
-                words = [ptx.without(ptx.f32_bits(value), Int32(mail.LOGIT_SENTINEL - (1 << 32))) for value in values]
+                words = [
+                    ptx.without(ptx.bitcast(Int32, value), Int32(mail.LOGIT_SENTINEL - (1 << 32))) for value in values
+                ]
                 logit = mail.logit_column(at.rank, p.valid, column, p.latent)
                 self.publish(at.mailboxes, token, logit, words)
             elif column >= p.split and (lane & 8) == 0:

@@ -1,8 +1,4 @@
-"""The disk cache of compiled kernels: one zip file an entry, data only.
-
-Written whole, so that concurrent processes at worst compile a kernel twice; one that is damaged (zip members carry
-checksums) counts as absent.
-"""
+"""The disk cache of compiled kernels: one zip an entry, written whole; a damaged one counts as absent."""
 
 import dataclasses
 import io

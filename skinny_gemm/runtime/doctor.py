@@ -19,7 +19,7 @@ PACKAGES = ("nvidia-cutlass-dsl", "torch", "cuda-python", "jupyterlab", "ipywidg
 
 def doctor() -> dict[str, Any]:
     """The environment report: a dictionary of plain values; nothing in it needs a GPU or raises without one."""
-    gpu = devices.current()
+    gpu, version = devices.current(), _answer(lambda: driver.check(cuda.cuDriverGetVersion()))  # such as 13000
     try:
         catalogue = f"{len(shapes())} shapes in {data_dir()}"
     except ValueError as error:
@@ -29,7 +29,7 @@ def doctor() -> dict[str, Any]:
         "platform": f"{platform.system()} {platform.machine()}",
         "gpu": gpu.title if gpu else None,
         "arch": gpu.arch if gpu else None,
-        "driver": _answer(_driver_version),
+        "driver": f"{version // 1000}.{version % 1000 // 10}" if version is not None else None,
         "backend": "cuda" if gpu else "interpreter",
         "packages": {name: _answer(importlib.metadata.version, name) for name in PACKAGES},
         "nvdisasm": _answer(sass.tool, "nvdisasm"),
@@ -39,18 +39,12 @@ def doctor() -> dict[str, Any]:
     }
 
 
-def _answer(ask: Callable[..., str], *about: str) -> str | None:
+def _answer(ask: Callable[..., Any], *about: str) -> Any:
     """What `ask` tells, or None where there is no such package, tool or driver."""
     try:
         return ask(*about)
     except (importlib.metadata.PackageNotFoundError, FileNotFoundError, RuntimeError):
         return None
-
-
-def _driver_version() -> str:
-    """CUDA version the installed driver supports, such as "13.0"."""
-    version = driver.check(cuda.cuDriverGetVersion())
-    return f"{version // 1000}.{version % 1000 // 10}"
 
 
 def _campaigns() -> dict[str, str]:

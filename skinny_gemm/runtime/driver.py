@@ -11,7 +11,6 @@ from cuda.bindings import driver as cuda
 
 from ..artifact import CompiledKernel, LaunchArguments
 
-PORTABLE_CLUSTER = 8  #: CTAs; larger clusters need a kernel attribute, and not every device has them
 _PARAMETER_TYPES = {"pointer": ctypes.c_void_p, "i32": ctypes.c_int32, "i64": ctypes.c_int64}
 
 
@@ -39,7 +38,7 @@ def _function(cubin: bytes, entry: str, smem_bytes: int, block: tuple, cluster: 
     attribute = cuda.CUfunction_attribute
     check(cuda.cuFuncSetAttribute(function, attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, smem_bytes))
     size = prod(cluster)
-    if size > PORTABLE_CLUSTER:
+    if size > 8:  # CTAs, the portable size; not every device has larger ones
         check(cuda.cuFuncSetAttribute(function, attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1))
     if size > 1 and not _resident_clusters(function, block, size, smem_bytes):
         fits = next((s for s in range(size - 1, 1, -1) if _resident_clusters(function, block, s, smem_bytes)), 1)
@@ -53,10 +52,8 @@ def _function(cubin: bytes, entry: str, smem_bytes: int, block: tuple, cluster: 
 def _resident_clusters(function, block: tuple, size: int, smem_bytes: int) -> int:
     """How many clusters of `size` such CTAs the current device runs at a time; 0 where it cannot run one."""
     config = _configuration((size, 1, 1), block, smem_bytes, (size, 1, 1), pdl=False)
-    status, clusters = cuda.cuOccupancyMaxActiveClusters(function, config)
-    if status == cuda.CUresult.CUDA_ERROR_INVALID_CLUSTER_SIZE:
-        return 0
-    return check((status, clusters))
+    answer = cuda.cuOccupancyMaxActiveClusters(function, config)
+    return 0 if answer[0] == cuda.CUresult.CUDA_ERROR_INVALID_CLUSTER_SIZE else check(answer)
 
 
 def _configuration(grid: tuple, block: tuple, smem_bytes: int, cluster: tuple, pdl: bool):

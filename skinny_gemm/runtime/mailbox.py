@@ -1,7 +1,7 @@
 """Mailboxes of the MoE front: every rank publishes its shard of latent and logits, a bounded consumer gathers them.
 
-`layouts.mailbox` says what lies where; the publishers are `PreparedWsGemm`, the consumer is `kernels.collect`. Tensors
-decide the machine: CUDA tensors are served on their GPU, CPU tensors in the interpreter.
+The publishers are `PreparedWsGemm`, the consumer is `kernels.collect`. CUDA tensors are served on their GPU, others in
+the interpreter.
 """
 
 import math
@@ -28,10 +28,7 @@ MAX_PEERS = 16  #: mailboxes that are parameters of one kernel
 
 
 class MissingPublisher(RuntimeError):
-    """A rank did not publish in time: `rank` owed the first fragment missing, by `token`, then by BF16 `column`.
-
-    `ranks` are all of which some fragment is missing.
-    """
+    """`ranks` did not publish in time; `rank` owed the first fragment missing, by `token`, then by BF16 `column`."""
 
     def __init__(self, sentence: str, token: int, column: int, rank: int, ranks: tuple[int, ...]):
         super().__init__(sentence)
@@ -52,11 +49,8 @@ class Mailbox:
 
     A mailbox is BF16 `[2, capacity, width]`: two buffers, used in turn, a row per token, `layouts.mailbox` for the
     columns, and the sentinel -0.0 where nobody has published. In every step each rank publishes once
-    (`PreparedWsGemm.run`), then each consumer collects once, which also re-arms the buffer.
-
-    Two buffers suffice: a rank publishes step s+1 only after its own `collect` of step s, and that needed step s of
-    everybody, each of whom had collected (and re-armed) step s-1 before. So whoever publishes s+1 finds the buffer of
-    s-1 re-armed everywhere, while slower ranks still read s from the other, which a single buffer would overwrite.
+    (`PreparedWsGemm.run`), then each consumer collects once, which also re-arms the buffer. Two buffers suffice: who
+    publishes step s+1 has collected step s of everybody, each of whom had collected and re-armed step s-1 before.
 
     Everything is enqueued on PyTorch's current stream; order several streams by events: a step is published after the
     collect of the step before. A CUDA graph fixes the buffers that its steps use: capture an even number of steps, and
@@ -233,10 +227,7 @@ class Mailbox:
         return latent, logits
 
     def check(self, rank: int = 0) -> None:
-        """Waits for the collects of `rank` enqueued so far; raises `MissingPublisher` if a fragment was missing.
-
-        It tells of the first of them that failed: its step, its timeout, and the first token and column missing then.
-        """
+        """Waits for the collects of `rank` enqueued so far; raises `MissingPublisher` of the first that failed."""
         consumer = self._consumer(rank, collecting=True)
         front, status = self.front, self._status[consumer]
         header = status[: layout.status_words(0, front.width)].cpu().numpy()
@@ -249,10 +240,9 @@ class Mailbox:
         raise error
 
     def reset(self) -> None:
-        """Empties both buffers and starts again at step 0.
+        """Empties both buffers and starts again at step 0: after a `MissingPublisher`, once all publishers stopped.
 
-        For use after a `MissingPublisher`, when every publisher has stopped: waits for the GPUs of this process; ranks
-        of other processes must have finished too, and reset theirs, before anybody publishes.
+        Waits for the GPUs of this process; other processes must have finished and reset theirs before anyone publishes.
         """
         import torch
 

@@ -62,25 +62,18 @@ def resources(cubin: bytes, entry: str) -> Resources:
 def misencoded_copies(cubin: bytes) -> list[int]:
     """Offsets of `LDGSTS` instructions whose descriptor register is odd: illegal, error 716 at run time.
 
-    A descriptor is a pair of uniform registers and must start at an even one. ptxas breaks that where it adds a uniform
-    base to the shared address: that form (0xdae) has room for one register number, the base's, and takes the next one
-    for the descriptor. Read off the encoding, as a disassembler takes 0.8 s a kernel; a test says that the two agree.
+    ptxas breaks that where it adds a uniform base to the shared address: that form (0xdae) names one register, the
+    base, and takes the next for the descriptor. Read off the encoding, as a disassembler takes 0.8 s a kernel.
     """
-    faults = []
-    for code in _text_sections(cubin):
+    (table,) = struct.unpack_from("<Q", cubin, 0x28)  # of a 64-bit ELF file, whose code is a section a kernel
+    entry, count, names = struct.unpack_from("<HHH", cubin, 0x3A)
+    headers = [struct.unpack_from("<IIQQQQ", cubin, table + i * entry) for i in range(count)]
+    strings, faults = headers[names][4], []
+    for name, _, _, _, start, size in headers:
+        code = cubin[start : start + size] if cubin[strings + name :].startswith(b".text.") else b""
         for offset in range(0, len(code), 16):
             low, high = struct.unpack_from("<QQ", code, offset)  # the register number is at the end of the high word
             descriptor = {_LDGSTS: high, _LDGSTS_UNIFORM_BASE: high + 1}.get(low & 0xFFF, 0)
             if descriptor & 1:
                 faults.append(offset)
     return faults
-
-
-def _text_sections(cubin: bytes) -> list[bytes]:
-    """The code of each kernel in a cubin, a 64-bit ELF file."""
-    (table,) = struct.unpack_from("<Q", cubin, 0x28)
-    entry, count, names = struct.unpack_from("<HHH", cubin, 0x3A)
-    headers = [struct.unpack_from("<IIQQQQ", cubin, table + i * entry) for i in range(count)]
-    strings = headers[names][4]
-    code = [header for header in headers if cubin[strings + header[0] :].startswith(b".text.")]
-    return [cubin[offset : offset + size] for _, _, _, _, offset, size in code]

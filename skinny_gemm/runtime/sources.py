@@ -29,10 +29,9 @@ def source_digest(module: str) -> str:
 
 
 def sources(module: str) -> dict[str, Path]:
-    """The files of `module` and of all that it imports from its own package and from skinny_gemm, by module name.
+    """The files of `module` and of all it imports from its package and skinny_gemm, by name; ValueError for no file.
 
-    Imports inside functions count, `NOT_CODE` and what only type checkers import do not. The `__init__` of a package
-    counts where a name is imported from it, not where a module inside it is. ValueError if `module` has no file.
+    Imports inside functions count, `NOT_CODE` and type checkers' do not; an `__init__` where a name comes from it.
     """
     files: dict[str, Path] = {}
     roots = {"skinny_gemm", module.partition(".")[0]}

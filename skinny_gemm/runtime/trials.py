@@ -48,10 +48,7 @@ def relative_error(values: np.ndarray, expected: np.ndarray) -> float:
 
 
 def stray_writes(out: Any, empty: Any, results: tuple[Result, ...]) -> int:
-    """How many 16-bit words of `out` outside `results` differ from the fresh output `empty`.
-
-    Both are of NumPy or of torch; `out` may have leading dimensions that `empty` lacks.
-    """
+    """How many 16-bit words of `out` (NumPy or torch, of any more dimensions) differ from `empty` outside `results`."""
     changed = out != empty
     for result in results:
         changed[..., result.columns] = False
@@ -123,10 +120,7 @@ def traced(
     schedule: str = "in_order",
     opcodes: tuple[str, ...] | None = None,
 ) -> Trial:
-    """Compiles `tactic`, legal for `problem`, and interprets it with a trace of `opcodes` (None: all).
-
-    The trace is of the first cluster's CTAs; of the first CTA where there are no clusters.
-    """
+    """Compiles `tactic`, legal for `problem`, and interprets it; traces `opcodes` (None: all) of the first cluster."""
     compiled = compile_kernel(tactic, problem, arch)
     trace = Trace(opcodes=opcodes, ctas=range(prod(compiled.cluster)))
     return trial(compiled, tactic, problem, schedule=schedule, trace=trace)
@@ -134,5 +128,5 @@ def traced(
 
 @lru_cache(maxsize=4)
 def remembered_operands(problem: GemmProblem) -> Operands:
-    """Operands that are made once, of seed 0: an explorer runs one problem again and again."""
+    """Operands of seed 0, made once: an explorer runs one problem again and again."""
     return Operands.random(problem, 0)

@@ -10,7 +10,7 @@ import torch
 from skinny_gemm import FrontProblem, Mailbox, MissingPublisher, PreparedWsGemm, WsGemmTactic
 from skinny_gemm.layouts import mailbox as layout
 from skinny_gemm.problem import KIMI_K3
-from skinny_gemm.runtime.verify_front import verify_front
+from skinny_gemm.runtime.verify import verify_front
 
 FRONT = FrontProblem.sharded(1, k=512, latent=64, experts=32, ranks=2)
 TACTICS = (WsGemmTactic(1, 4, 2, 0, 0, 1), WsGemmTactic(3, 2, 4, 1, 8, 1))

@@ -9,9 +9,8 @@ import pytest
 
 from skinny_gemm import FrontProblem, PreparedWsGemm, WsGemmTactic
 from skinny_gemm.problem import KIMI_K3, GemmProblem
-from skinny_gemm.runtime import verify_front as module
-from skinny_gemm.runtime.verify import verify
-from skinny_gemm.runtime.verify_front import verify_front
+from skinny_gemm.runtime import verify as module
+from skinny_gemm.runtime.verify import verify, verify_front
 from tests.support.fronts import FRONT, TACTICS, M, packs_rank_0
 
 
