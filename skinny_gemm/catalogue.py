@@ -34,20 +34,18 @@ def data_dir() -> Path:
 def shapes() -> list[Shape]:
     """The catalogue, in the file's order. It also holds shapes that no kernel here takes: their tactics say why."""
     path = data_dir() / "shapes.csv"
-    try:
-        with path.open(newline="", encoding="utf-8") as file:
-            rows = list(csv.DictReader(file))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"{path} is not a catalogue of shapes: {error}.") from error
-    if not rows:
-        raise ValueError(f"{path} lists no shape.")
     catalogue: list[Shape] = []
     try:
-        for row in rows:
-            problem = GemmProblem(m=1, n=int(row["n"]), k=int(row["k"]))
-            catalogue.append(Shape(row["model"], row["parallel"], row["projection"], problem.n, problem.k))
+        with path.open(newline="", encoding="utf-8") as file:
+            for row in csv.DictReader(file):
+                problem = GemmProblem(m=1, n=int(row["n"]), k=int(row["k"]))
+                catalogue.append(Shape(row["model"], row["parallel"], row["projection"], problem.n, problem.k))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(f"{path} is not a catalogue of shapes: {error}.") from error
     except KeyError as error:
         raise ValueError(f"{path} has no column {error}.") from error
     except (TypeError, ValueError) as error:
         raise ValueError(f"{path.name}, entry {len(catalogue) + 1} ({row}): {error}") from error
+    if not catalogue:
+        raise ValueError(f"{path} lists no shape.")
     return catalogue

@@ -77,10 +77,9 @@ def names() -> list[str]:
 
 def get(name: str) -> Device:
     """The catalogued device of that name; ValueError with the known names otherwise."""
-    try:
-        return _catalogue()[name]
-    except (KeyError, TypeError):
-        raise ValueError(f"Unknown device {name!r}; known: {', '.join(names())}.") from None
+    if name not in names():
+        raise ValueError(f"Unknown device {name!r}; known: {', '.join(names())}.")
+    return _catalogue()[name]
 
 
 def reference() -> Device:
@@ -97,8 +96,7 @@ def architectures() -> tuple[str, ...]:
 def current() -> Device | None:
     """The first GPU that the CUDA driver shows, or None without a driver or a GPU.
 
-    A GPU of the catalogue is recognised by its title, architecture and SM count, which a MIG slice or a sibling board
-    does not share; any other is described by the driver's attributes, with no ceilings.
+    One with title, architecture and SMs of a catalogued one is that one; the driver describes any other, no ceilings.
     """
     from cuda.bindings import driver
 

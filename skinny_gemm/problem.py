@@ -60,9 +60,8 @@ class FrontProblem(GemmProblem):
     """The MoE front of one tensor-parallel rank: its weight is [router shard ; latent-down shard].
 
     Of rows 0 to `split`-1, the router's, the first `valid` are its experts, the rest is padding; rows from `split` on
-    make this rank's shard of the latent. With the defaults (no router, one rank) it is a plain GEMM. ValueError unless
-    valid <= split, the shards divide `latent` and `experts` of all ranks into equally many, and valid is a multiple of
-    4, split and the latent shard of 8: what one 16-byte store publishes.
+    make this rank's shard of the latent. The defaults (no router, one rank) make a plain GEMM. ValueError where the
+    shards do not fit: valid must be a multiple of 4, split and the latent shard of 8, what a 16-byte store publishes.
     """
 
     split: int = 0
@@ -73,19 +72,16 @@ class FrontProblem(GemmProblem):
     def __post_init__(self):
         super().__post_init__()
         if not self.valid <= self.split < self.n:
-            raise ValueError(
-                f"split is {self.split} and valid {self.valid}; needed is valid <= split < n, and n is {self.n}."
-            )
+            rows = f"split is {self.split} and valid {self.valid}"
+            raise ValueError(f"{rows}; needed is valid <= split < n, and n is {self.n}.")
         object.__setattr__(self, "latent", self.latent or self.shard)
         object.__setattr__(self, "experts", self.experts or self.valid)
         for name, value, multiple in (("valid", self.valid, 4), ("split", self.split, 8), ("n - split", self.shard, 8)):
             if value % multiple:
                 raise ValueError(f"{name} is {value}; it must be a multiple of {multiple}.")
         if self.latent % self.shard or self.experts != self.ranks * self.valid:
-            raise ValueError(
-                f"latent is {self.latent} and experts {self.experts}; they must be the same multiple of this rank's "
-                f"{self.shard} and {self.valid}."
-            )
+            totals, own = f"latent is {self.latent} and experts {self.experts}", f"{self.shard} and {self.valid}"
+            raise ValueError(f"{totals}; they must be the same multiple of this rank's {own}.")
 
     @classmethod
     def sharded(cls, m: int, k: int, latent: int, experts: int, ranks: int) -> "FrontProblem":
@@ -100,10 +96,7 @@ class FrontProblem(GemmProblem):
 
     @classmethod
     def of(cls, problem: GemmProblem) -> "FrontProblem":
-        """`problem` itself if it is a front; else the front of Kimi K3 with its N and K; else a plain GEMM.
-
-        So a weight `[560, 7168]` is taken for Kimi K3's on one of eight ranks; for another, pass a `FrontProblem`.
-        """
+        """`problem` if it is a front; else Kimi K3's with its N and K (560x7168: of 8 ranks); else a plain GEMM."""
         if isinstance(problem, cls):
             return problem
         if not isinstance(problem, GemmProblem):

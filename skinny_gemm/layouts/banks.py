@@ -21,12 +21,9 @@ Address = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Access:
-    """One kind of warp-wide shared-memory access of a kernel: byte addresses `(accesses, 32)`, a row for each access.
+    """One kind of warp-wide shared-memory access: byte addresses `(accesses, 32)`, a row for each access."""
 
-    `name` is "REGION, KIND": a region of the footprint, and the instruction, as a trace of the kernel names them.
-    """
-
-    name: str
+    name: str  #: "REGION, KIND": a region of the footprint, and the instruction, as a trace of the kernel names them
     bytes_per_lane: int  #: 4, 8 or 16
     shipped: np.ndarray  #: by the kernel's layout
     plain: np.ndarray | None = None  #: by row-major data, to show what the layout gains; None: it would be the same
@@ -68,18 +65,14 @@ def words_per_bank(addresses: Any, bytes_per_lane: int, active: Any = None) -> n
     if wrong.size:
         raise ValueError(f"address {wrong[0]:#x} is not aligned to its {bytes_per_lane} bytes")
     words = addresses[..., None] // WORD + np.arange(count)
-    words = np.where(active[..., None], words, -1).reshape(-1, BANKS)  # one row per phase: 32 words each
-    words = np.sort(words, axis=-1)
+    words = np.sort(np.where(active[..., None], words, -1).reshape(-1, BANKS))  # one row per phase: 32 words each
     row, column = np.nonzero((np.diff(words, axis=-1, prepend=-1) != 0) & (words >= 0))
     counts = np.bincount(row * BANKS + words[row, column] % BANKS, minlength=words.size)
     return counts.reshape(*addresses.shape[:-1], count, BANKS)
 
 
 def wavefronts(addresses: Any, bytes_per_lane: int, active: Any = None) -> np.ndarray:
-    """Wavefronts of each warp-wide access: per phase the most words any bank must give, summed over phases.
-
-    Arguments as in `words_per_bank`; the result has shape `(...)`. An access with no active lane takes none.
-    """
+    """Wavefronts `(...)` of each access, arguments as in `words_per_bank`: per phase the most words of any bank."""
     return words_per_bank(addresses, bytes_per_lane, active).max(axis=-1).sum(axis=-1)
 
 

@@ -1,7 +1,4 @@
-"""Which lane 0..31 of a warp holds which matrix element: `ldmatrix.x4` and `mma.sync.m16n8k16` for BF16.
-
-The maps are those of the PTX ISA ("Warp-level matrix fragments for mma.m16n8k16", "ldmatrix").
-"""
+"""Which lane of a warp holds which BF16 matrix element, by the PTX ISA of `ldmatrix.x4` and `mma.sync.m16n8k16`."""
 
 from . import Index
 
@@ -26,18 +23,14 @@ def c_element(lane: Index, word: Index) -> tuple[Index, Index]:
 
 
 def ldmatrix_destination(lane: Index) -> tuple[Index, Index]:
-    """(register, first of four lanes) that the 16 bytes addressed by `lane` of an `ldmatrix.x4` fill.
-
-    Lanes 8r to 8r+7 address the rows of matrix r, for register r: row i goes to lanes 4i to 4i+3, two elements each.
-    """
+    """(register, first of four lanes) that the 16 bytes addressed by `lane` of an `ldmatrix.x4` fill, 4 bytes each."""
     return lane >> 3, 4 * (lane & 7)
 
 
 def plane_word(row: Index, token: Index) -> Index:
     """FP32 word of (row, token 0..7) of accumulators kept in shared memory: a row of 8 words each.
 
-    With the row's low two bits XOR-ed by those of `row div 4`, stores of two words a lane in accumulator order (a
-    half-warp covers four neighbouring rows) and loads of one word a lane (a warp covers rows 4q + r at fixed r, all
-    tokens) touch all 32 banks exactly once, with no padding words.
+    With the row's low two bits XOR-ed by those of `row div 4`, stores of two words a lane in accumulator order and
+    loads of one word a lane (rows 4q + r at fixed r, all tokens) touch all 32 banks once, with no padding words.
     """
     return (row ^ ((row >> 2) & 3)) * 8 + token

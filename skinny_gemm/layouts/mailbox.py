@@ -1,8 +1,7 @@
 """The mailbox of the MoE front: one row per token of `latent` BF16 values, then `experts` FP32 logits.
 
-Counted in BF16 columns, a row is `latent + 2 * experts` wide. What nobody has published yet is the sentinel -0.0, of
-each part in its own format; published values never are. Everything is compared as bits: as floats -0.0 == +0.0, and a
-flushed negative subnormal would become the sentinel.
+What nobody has published yet is the sentinel -0.0, of each part in its own format; published values never are. All is
+compared as bits: as floats -0.0 == +0.0, and a flushed negative subnormal would become the sentinel.
 """
 
 import numpy as np

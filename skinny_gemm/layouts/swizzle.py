@@ -1,8 +1,7 @@
 """The XOR swizzle that lets `ldmatrix` read a K-major tile without bank conflicts.
 
-A row of `k_tile` BF16 elements is a multiple of the 128 bytes that the 32 banks hold, so the eight 16-byte rows of an
-`ldmatrix` matrix would all collide. XOR-ing the 16-byte chunk index with the row's low three bits sends them to eight
-different chunks.
+A row of `k_tile` BF16 elements is a multiple of the banks' 128 bytes, so the eight 16-byte rows of an `ldmatrix` matrix
+would all collide; XOR-ing the 16-byte chunk index with the row's low three bits sends them to eight different chunks.
 """
 
 from . import Index

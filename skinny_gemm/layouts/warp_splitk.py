@@ -1,8 +1,7 @@
 """Every offset of the warp split-K kernel, stated once: the kernel calls these functions, notebooks draw them.
 
-A CTA holds `output_tile` weight rows (A) and `token_tile` tokens (B). One stage of the ring is a `[rows, k_tile]`
-tile of each, swizzled (`layouts.swizzle`). Four compute warps each own a quarter of the stage's K. Offsets are in
-elements unless a name says bytes.
+A CTA holds `output_tile` weight rows (A) and `token_tile` tokens (B); a stage of the ring is a swizzled tile of each,
+`k_tile` wide. Four compute warps each own a quarter of its K. Offsets are in elements unless a name says bytes.
 """
 
 from collections.abc import Callable
@@ -22,8 +21,7 @@ WEIGHT_LOADER_WARPS = 2
 def loader_chunk(thread: Index, index: Index, threads: int, k_tile: int) -> tuple[Index, Index]:
     """(row, column) of the `index`-th 16-byte chunk that loader `thread` of `threads` copies of a tile.
 
-    Consecutive threads take consecutive chunks, so that a warp reads whole 128-byte lines of global memory. A thread
-    keeps its column and steps down the rows, so that its addresses differ by constants.
+    A warp reads whole 128-byte lines; a thread keeps its column, so that its addresses differ by constants.
     """
     per_row = k_tile // CHUNK
     shift = per_row.bit_length() - 1
@@ -38,8 +36,7 @@ def loader_chunks(rows: int, threads: int, k_tile: int) -> int:
 def a_ldmatrix(warp: Index, step: Index, phase: Index, lane: Index, k_tile: int) -> tuple[Index, Index]:
     """(row, column) whose 16 bytes `lane` addresses for A's `ldmatrix.x4`.
 
-    `warp` 0..3, 16-row `step`, k16 `phase` 0..k_tile/64-1. The matrices are rows 0-7 and 8-15 at k 0-7, then the same
-    at k 8-15: the A fragment order of `mma.m16n8k16`.
+    `warp` 0..3, 16-row `step`, k16 `phase` 0..k_tile/64-1. Matrices: rows 0-7 and 8-15 at k 0-7, then at k 8-15.
     """
     return MMA_M * step + (lane & 15), warp * (k_tile // COMPUTE_WARPS) + 16 * phase + 8 * (lane >> 4)
 
@@ -47,8 +44,7 @@ def a_ldmatrix(warp: Index, step: Index, phase: Index, lane: Index, k_tile: int)
 def b_ldmatrix(warp: Index, step: Index, pair: Index, lane: Index, k_tile: int) -> tuple[Index, Index]:
     """(row, column) whose 16 bytes `lane` addresses for B's `ldmatrix.x4`, which covers two k16 phases.
 
-    `warp` 0..3, 8-token `step`, `pair` 0..k_tile/128-1. Matrices 0 and 1 are the B fragment of phase 2*pair, matrices
-    2 and 3 that of phase 2*pair + 1.
+    `warp` 0..3, 8-token `step`, `pair` 0..k_tile/128-1. Two matrices each for the phases 2*pair and 2*pair + 1.
     """
     return MMA_N * step + (lane & 7), warp * (k_tile // COMPUTE_WARPS) + 32 * pair + 8 * (lane >> 3)
 
@@ -80,8 +76,7 @@ FEATURES_PER_UNIT = 4  #: consecutive features (8 bytes of BF16 output) one thre
 def reduce_unit(unit: Index, output_tile: int) -> tuple[Index, Index]:
     """(first feature, token) of reduction `unit`; a warp of 32 units covers 16 features x 8 tokens.
 
-    Units run over tokens fastest, so that a warp's stores fill the 32-byte sectors of 8 output rows, then over the
-    features of the tile, then over 8-token planes.
+    Tokens run fastest, so that a warp's stores fill 32-byte sectors of 8 output rows, then features, then planes.
     """
     token = unit & 7
     feature = FEATURES_PER_UNIT * ((unit >> 3) & (output_tile // FEATURES_PER_UNIT - 1))

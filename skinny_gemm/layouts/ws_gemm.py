@@ -43,10 +43,7 @@ def b_words(mma: int, words: Sequence[Index]) -> tuple[Index, Index]:
 
 
 def k_element(mma: Index, k: Index) -> Index:
-    """Which K element 0..31 of a block sits where mma 0 or 1 expects its k 0..15: the permutation, of A and B alike.
-
-    In a fragment k = 8 r + 2 p + half belongs to the lanes of part p; they hold elements 8 p to 8 p + 7 in memory.
-    """
+    """Which K element 0..31 of a block, of A and B alike, sits where mma 0 or 1 expects its k 0..15."""
     return 8 * ((k >> 1) & 3) + 4 * mma + 2 * (k >> 3) + (k & 1)
 
 
@@ -56,10 +53,7 @@ def stage_offset(warp: Index, block: Index, row_half: Index, lane: Index, staged
 
 
 def x_pitch(k_slice: int) -> int:
-    """Bytes between the token rows of a CTA's x tile, `k_slice` BF16 each: always 64 more than a multiple of 128.
-
-    A 16-byte load serves two rows a phase, 64 bytes of each: they then lie in different halves of the banks.
-    """
+    """Bytes between the rows of an x tile: 64 more than a multiple of 128, so that two rows a phase do not collide."""
     return 2 * k_slice + (64 if k_slice % 64 == 0 else 0)
 
 
@@ -71,8 +65,7 @@ def x_offset(token: Index, column: Index, k_slice: int) -> Index:
 def part_offset(slot: Index, part: Index, lane: Index, parts: int) -> Index:
     """Where `lane`'s four accumulator words of `part` of the block in `slot` lie: 16 bytes a lane, no conflicts.
 
-    In the gather a slot is a block and `parts` are this CTA's kq; in the settle pipeline a slot is one of those that
-    this CTA owns and `parts` are all of the cluster's.
+    A slot is a block, with this CTA's kq `parts` (gather), or one that it owns, with the cluster's (settle pipeline).
     """
     return (slot * parts + part) * FRAGMENT_BYTES + 16 * lane
 
@@ -139,11 +132,7 @@ def output_row(cta_tile: Index, row_tile: Index, row: Index, rt: int) -> Index:
 
 
 def smem_regions(m: int, k: int, rt: int, kq: int, ks: int, staged: int, tg: int) -> Regions:
-    """The CTA's shared memory in allocation order: [(name, byte offset, bytes)], each a multiple of 8 bytes.
-
-    stages: staged weights. x, receive, group and owner barriers: the settle pipeline only. parts: the warps' sums, of
-    a single pass only. red: one block for each warp that settles.
-    """
+    """The CTA's shared memory, in order; x, receive and barriers are of the settle pipeline, parts of a single pass."""
     warps, blocks = rt * kq, token_tiles(m) * rt
     owned = slots(blocks, ks)
     sizes = {"stages": warps * staged * 2 * FRAGMENT_BYTES}

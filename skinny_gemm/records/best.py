@@ -38,8 +38,7 @@ def best(
 ) -> Best:
     """The fastest tactic recorded for N, K and M on `device`, cold, each tactic's newest record in the running.
 
-    `kernel` selects one; by default all of ours compete. `rows`, if read already, are `weight_rows` of the same.
-    ValueError, in a sentence, where there is no such record.
+    `kernel` selects one of ours. `rows`, if read already, are `weight_rows` of the same. ValueError without a record.
     """
     rows = weight_rows(n, k, mode, device, data_dir) if rows is None else rows
     of_problem = [row for row in rows if row.m == m]
@@ -47,18 +46,9 @@ def best(
     if row is None:
         asked = f"N = {n}, K = {k}, M = {m}, {mode}, cold weights on {device}"
         raise ValueError(f"No record of {kernel or 'our kernels'} for {asked}.")
-    bound = bound_of(rows)
-    return Best(
-        kernel=row.kernel,
-        tactic=row.tactic,
-        microseconds=row.median_us,
-        interval=(row.low_us, row.high_us),
-        bound=bound,
-        ratio_to_bound=bound and round(row.median_us / bound, 4),
-        peers={name: peer.median_us for name, peer in best_peers(of_problem).items()},
-        campaign=row.campaign,
-        commit=store.campaigns(data_dir)[row.campaign].commit,
-    )
+    bound, peers = bound_of(rows), {name: peer.median_us for name, peer in best_peers(of_problem).items()}
+    times = row.median_us, (row.low_us, row.high_us), bound, bound and round(row.median_us / bound, 4)
+    return Best(row.kernel, row.tactic, *times, peers, row.campaign, store.campaigns(data_dir)[row.campaign].commit)
 
 
 def weight_rows(n: int, k: int, mode: str, device: str, data_dir: str | Path | None = None) -> list[Record]:
@@ -90,10 +80,7 @@ def bound_of(rows: Collection[Record]) -> float | None:
 
 
 def default_table() -> str:
-    """The text of data/best.csv: for each problem of each kernel of ours the fastest tactic, chained and cold.
-
-    ValueError if a campaign is broken or there is no record.
-    """
+    """The text of data/best.csv; ValueError if a campaign is broken or there is no record."""
     store.check()
     rows = newest(store.rows())
     if not rows:

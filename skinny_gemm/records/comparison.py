@@ -1,8 +1,4 @@
-"""Two campaigns, point by point: which points the second measured FASTER, SLOWER, the SAME, or UNDECIDED.
-
-Two campaigns of one commit on one GPU should be the SAME nearly everywhere: how far they are from that is how far the
-records can be trusted.
-"""
+"""Two campaigns, point by point: of one commit on one GPU, they tell how far the records can be trusted."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -66,13 +62,9 @@ class Comparison:
         """Plain values for JSON."""
         facts = ("id", "device", "gpu", "commit", "dirty", "date", "complete")
         points = [
-            {
-                **vars(pair.first.point),
-                "first_us": pair.first.median_us,
-                "second_us": pair.second.median_us,
-                "ratio": round(pair.ratio, 4),
-                "verdict": str(pair.verdict),
-            }
+            vars(pair.first.point)
+            | {"first_us": pair.first.median_us, "second_us": pair.second.median_us}
+            | {"ratio": round(pair.ratio, 4), "verdict": str(pair.verdict)}
             for pair in self.pairs
         ]
         return {

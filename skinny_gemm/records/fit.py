@@ -43,8 +43,7 @@ def write_fit() -> Path:
 def fit(kernel: str, mode: str, table: Any) -> Fit:
     """Fits to the newest record of each point in `table` (as of `records.load`) of this kernel and mode, cold weights.
 
-    Least squares of log(predicted / measured), so that every time counts by its relative error, each residual beyond
-    `OUTLIER` in proportion only. ValueError without a record.
+    Least squares of log(predicted / measured): every time counts by its relative error. ValueError without a record.
     """
     rows = table[(table.kernel == kernel) & (table["mode"] == mode) & (table.weights == "cold")]
     rows = rows[rows.device.isin(devices.names())]
@@ -53,8 +52,8 @@ def fit(kernel: str, mode: str, table: Any) -> Fit:
         raise ValueError(f"No record of {kernel}, {mode}, with cold weights: nothing to fit the model to.")
     formula, kind = formulas()[kernel], tactic_type(kernel)
     problems = [kind.problem(GemmProblem(row.m, row.n, row.k)) for row in rows.itertuples()]
-    tactics, gpus = map(kind.parse, rows.tactic), map(devices.get, rows.device)
-    quantities = columns([formula.quantities(*each) for each in zip(tactics, problems, gpus, strict=True)])
+    tactics, ran_on = map(kind.parse, rows.tactic), map(devices.get, rows.device)
+    quantities = columns([formula.quantities(*each) for each in zip(tactics, problems, ran_on, strict=True)])
     measured = rows.median_us.to_numpy(float)
 
     def times_of(chosen: Any) -> Predict:
@@ -65,9 +64,6 @@ def fit(kernel: str, mode: str, table: Any) -> Fit:
     def errors(coefficients: Mapping[str, float], chosen: Any) -> np.ndarray:
         return np.abs(times_of(chosen)(coefficients) / measured[chosen] - 1)
 
-    def error_at(errors: np.ndarray, part: float) -> float:
-        return round(float(np.quantile(errors, part)), 4)
-
     wanted, every = formula.of(mode), np.ones(len(rows), dtype=bool)
     coefficients = _minimise(wanted, times_of(every), measured)
     shapes = rows.n.to_numpy() * (1 << 32) + rows.k.to_numpy()
@@ -76,17 +72,10 @@ def fit(kernel: str, mode: str, table: Any) -> Fit:
     for hidden in (shapes == shape for shape in np.unique(shapes)):
         if not hidden.all():
             held_out[hidden] = errors(_minimise(wanted, times_of(~hidden), measured[~hidden], coefficients), hidden)
-    return Fit(
-        coefficients={name: float(f"{value:.4g}") for name, value in coefficients.items()},
-        devices=tuple(sorted(rows.device.unique())),
-        campaigns=tuple(sorted(rows.campaign.unique())),
-        records=len(rows),
-        shapes=len(np.unique(shapes)),
-        median_error=error_at(in_fit, 0.5),
-        p90_error=error_at(in_fit, 0.9),
-        held_out_median_error=error_at(held_out, 0.5),
-        held_out_p90_error=error_at(held_out, 0.9),
-    )
+    rounded = {name: float(f"{value:.4g}") for name, value in coefficients.items()}
+    gpus, campaigns = (tuple(sorted(rows[column].unique())) for column in ("device", "campaign"))
+    quantiles = [round(float(np.quantile(each, part)), 4) for each in (in_fit, held_out) for part in (0.5, 0.9)]
+    return Fit(rounded, gpus, campaigns, len(rows), len(np.unique(shapes)), *quantiles)
 
 
 def _minimise(

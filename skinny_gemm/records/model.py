@@ -1,9 +1,7 @@
-"""A performance model, for where nobody measured: what a tactic's time is made of, in terms with a meaning and a unit.
+"""A performance model, for where nobody measured: `Tactic.formula` with coefficients fitted to the records.
 
-The formula is the kernel's own (`Tactic.formula`). Its coefficients are fitted to the records, for each kernel and
-mode, and kept in data/model.json (`records.fit`); `Fit` states how far off they are. A device without records is
-computed with its own SMs, shared memory and HBM ceiling, but the coefficients, and so the clock and latencies, of the
-recorded one.
+They are kept in data/model.json (`records.fit`). A device without records is computed with its own SMs, shared memory
+and HBM ceiling, but the coefficients, and so the clock and latencies, of the recorded one.
 """
 
 import json
@@ -28,8 +26,8 @@ CURE = "python -m skinny_gemm fit"  #: writes data/model.json
 class Fit:
     """Coefficients of one kernel and mode, what they were fitted to, and how far off they are.
 
-    Errors are |predicted / measured - 1| over all records, of the fit itself and of predictions of each weight shape
-    from a fit that never saw it (`held_out`): the median, and what 90 % of them stay below (`p90`).
+    Errors are |predicted / measured - 1|: the median and what 90 % stay below (`p90`), of the fit itself and of
+    predictions of each weight shape from a fit that never saw it (`held_out`).
     """
 
     coefficients: dict[str, float]

@@ -33,10 +33,7 @@ class Cost:
 
 
 def costs_of(campaign: Campaign, rows: Iterable[Record]) -> list[Cost]:
-    """The cost for every problem and mode of which `rows` of `campaign` hold every legal tactic, or it failed.
-
-    Shapes of fronts are Kimi K3's.
-    """
+    """The cost for every problem (fronts are Kimi K3's) and mode whose every legal tactic is in `rows`, or failed."""
     device, failed = devices.get(campaign.device), [failed_point(failure) for failure in campaign.failures]
     groups: dict[tuple, dict[str, Record]] = {}
     for row in rows:
@@ -61,9 +58,8 @@ def lines(costs: list[Cost]) -> list[str]:
     if not costs:
         return ["no problem was swept in full: measure with --tactics full"]
     best = f"{'best':>8} {'tactic':16}"
-    text = [
-        f"{'kernel':11} {'N x K':>13} {'M':>3} {'mode':8} {'all':>5} {best} {'grid':>5} {best} {'cost':>6}  verdict"
-    ]
+    problem = f"{'kernel':11} {'N x K':>13} {'M':>3} {'mode':8}"
+    text = [f"{problem} {'all':>5} {best} {'grid':>5} {best} {'cost':>6}  verdict"]
     for c in sorted(costs, key=lambda c: c.cost):
         b = c.best
         problem = f"{b.kernel:11} {f'{b.n}x{b.k}':>13} {b.m:3} {b.mode:8}"

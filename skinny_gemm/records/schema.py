@@ -1,7 +1,6 @@
 """What a record says: the key of a measurement, its row, its campaign, and what either of them must be.
 
-A row's `kernel` is one of ours ("warp-splitk"), a peer or a bound. For a bound `tactic` names the probe's shape, and
-`m` is 0 where there are no tokens. A kernel of several results has the largest of their errors.
+A row's `kernel` is one of ours, a peer or a bound: then `tactic` names the probe's shape, and `m` is 0 without tokens.
 """
 
 import math
@@ -16,8 +15,7 @@ from .statistics import MINIMUM_SAMPLES
 
 PEERS = ("cublas", "triton", "flashinfer")  #: kernels of others that ours are compared with; `bench.peers` runs them
 BOUNDS = ("stream", "dependency-floor")  #: probes that no kernel can beat; `bench.bounds` runs them
-#: "isolated": no PDL between launches; "chained": PDL, back to back; "exposed": what a launch adds behind a kernel that
-#: produces x.
+#: "isolated": no PDL between launches; "chained": PDL, back to back; "exposed": what a launch adds to x's producer
 MODES = ("isolated", "chained", "exposed")
 WEIGHTS = ("cold", "warm")  #: "cold": rotating through more than 5x L2; "warm": one copy
 MOST = 2**53  #: integers from there on are not all exact in a plot
@@ -62,16 +60,12 @@ class Record:
     bytes: int  #: that one launch must move
 
     @property
-    def is_peer(self) -> bool:
-        return self.kernel in PEERS
-
-    @property
     def is_bound(self) -> bool:
         return self.kernel in BOUNDS
 
     @property
     def is_ours(self) -> bool:
-        return not (self.is_peer or self.is_bound)
+        return self.kernel not in (*PEERS, *BOUNDS)
 
     @property
     def point(self) -> Point:

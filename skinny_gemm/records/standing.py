@@ -25,10 +25,7 @@ def summary(campaign: Campaign, rows: Iterable[Record]) -> list[str]:
 
 
 def lines(rows: Iterable[Record]) -> list[str]:
-    """One line for each (N, K, M, mode, kernel of ours): its best tactic, the streaming bound, every peer's best.
-
-    Microseconds. The verdict compares our best with the fastest peer, by their intervals.
-    """
+    """A line for each (N, K, M, mode, kernel): our best tactic, stream and peers in us, verdict on the fastest peer."""
     rows = list(rows)
     peers = [peer for peer in PEERS if any(row.kernel == peer for row in rows)]
     kernels = list(dict.fromkeys(row.kernel for row in rows if row.is_ours))
@@ -54,10 +51,7 @@ def lines(rows: Iterable[Record]) -> list[str]:
 
 
 def standing(rows: Iterable[Record]) -> list[str]:
-    """For each M, chained and cold: over all weights with records of ours and of a peer, how they compare.
-
-    `rows` are of one device. Then a line for every problem in which a peer is faster.
-    """
+    """For each M, chained and cold, how ours and the peers compare on one device; then where a peer is faster."""
     weights: dict[tuple[int, int], list[Record]] = {}
     for row in newest(row for row in rows if (row.mode, row.weights) == ("chained", "cold")):
         weights.setdefault((row.n, row.k), []).append(row)
@@ -67,7 +61,7 @@ def standing(rows: Iterable[Record]) -> list[str]:
         bound = bound_of(of_weight)
         for m in sorted({row.m for row in of_weight if row.m and not row.is_bound}):
             ours = fastest(row for row in of_weight if row.m == m and row.is_ours)
-            peer = fastest(row for row in of_weight if row.m == m and row.is_peer)
+            peer = fastest(row for row in of_weight if row.m == m and row.kernel in PEERS)
             if not (ours and peer and bound):
                 continue
             ratios.setdefault(m, []).append((peer.median_us / ours.median_us, ours.median_us / bound))
@@ -80,8 +74,6 @@ def standing(rows: Iterable[Record]) -> list[str]:
         middle = f"{median(peers):6.2f} {min(peers):6.3f}"
         text.append(f"{m:3} {len(pairs):7}  {'':15} {middle}  {'':16} {median(bounds):6.3f}")
     ahead = [peer for pairs in ratios.values() for peer, _ in pairs]
-    text.append(
-        f"{len(ahead) - len(behind)} of {len(ahead)} problems: no recorded peer has a lower median; in "
-        f"{sum(ratio > 1 + NOISE for ratio in ahead)} ours is more than {NOISE:.0%} faster"
-    )
+    faster = f"in {sum(ratio > 1 + NOISE for ratio in ahead)} ours is more than {NOISE:.0%} faster"
+    text.append(f"{len(ahead) - len(behind)} of {len(ahead)} problems: no recorded peer has a lower median; {faster}")
     return [*text, *behind]

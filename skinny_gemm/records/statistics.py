@@ -1,7 +1,6 @@
 """Medians with their uncertainty, and verdicts that respect it: they look at intervals, never at two medians alone.
 
-The interval of a median comes from order statistics, which assume nothing about the distribution of the samples, that
-of a difference of medians from a bootstrap.
+A median's interval comes from order statistics, which assume no distribution; a difference's from a bootstrap.
 """
 
 import random
@@ -42,8 +41,7 @@ class ExposedSamples:
             raise ValueError(f"{len(self.both)} samples with the launch, but {len(self.alone)} without it")
 
     def __iter__(self) -> Iterator[float]:
-        yield from self.both
-        yield from self.alone
+        yield from (*self.both, *self.alone)
 
     def __len__(self) -> int:
         return len(self.both) + len(self.alone)
@@ -62,10 +60,9 @@ class Verdict(StrEnum):
 
 
 def rank(samples: int) -> int:
-    """The largest 1-based rank r for which [r-th smallest, r-th largest] covers the true median with 95 % or more.
+    """The largest r for which [r-th smallest, r-th largest] covers the median with 95 %; ValueError if none does.
 
-    The median lies below the r-th smallest sample exactly if fewer than r of `samples` fair coins show heads; the other
-    end is symmetric. ValueError if even the extremes do not reach 95 %.
+    The median lies below the r-th smallest sample exactly if fewer than r of `samples` fair coins show heads.
     """
     missed, r = 0, 0  # 2^samples times the chance of at most r heads, accumulated exactly
     while r < (samples + 1) // 2:
@@ -88,10 +85,7 @@ def median_interval(samples: Sequence[float]) -> Interval:
 
 
 def difference_interval(more: Sequence[float], less: Sequence[float]) -> Interval:
-    """The median of `more` less that of `less` (at least 6 finite numbers each), and its interval by the bootstrap.
-
-    The samples are drawn again, each side for itself, with a fixed seed: the same samples give the same interval.
-    """
+    """The median of `more` less that of `less` (at least 6 finite numbers each), with a seeded bootstrap's interval."""
     point = median_interval(more).median - median_interval(less).median
     draw = random.Random(0)
     differences = sorted(
@@ -109,10 +103,9 @@ def interval_of(samples: Samples) -> Interval:
 
 
 def verdict(first: "Record", second: "Record", tolerance: float = TOLERANCE) -> Verdict:
-    """Whether `first` takes less or more time than `second`.
+    """SAME if the intervals prove that `first` and `second` differ by at most `tolerance` (a fraction).
 
-    SAME if the intervals prove that the two differ by at most `tolerance` (a fraction); FASTER or SLOWER if they are
-    disjoint otherwise; UNDECIDED if the samples support none of these.
+    Otherwise FASTER or SLOWER if they are disjoint, else UNDECIDED.
     """
     if first.high_us <= second.low_us * (1 + tolerance) and second.high_us <= first.low_us * (1 + tolerance):
         return Verdict.SAME

@@ -16,7 +16,8 @@ import json
 import math
 import warnings
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
@@ -34,10 +35,7 @@ SAMPLES_HEADER = "samples_us"
 
 
 class CampaignWriter:
-    """Writes one campaign's folder; whole files, atomically, so that a crash loses at most what was not saved.
-
-    ValueError if the folder exists; with `resume`, if it is complete, or GPU, versions or commit changed since.
-    """
+    """Writes a new campaign's folder, or resumes one not complete, on the same GPU and versions; else ValueError."""
 
     def __init__(self, folder: Path, campaign: Campaign, resume: bool = False):
         self.folder = Path(folder)
@@ -71,18 +69,9 @@ class CampaignWriter:
         """Adds one measurement: at least 6 samples in microseconds per launch, of an exposed one `ExposedSamples`."""
         if (point.mode == "exposed") != isinstance(samples_us, ExposedSamples):
             raise ValueError(f"{point}: an exposed launch, and no other, has ExposedSamples.")
-        interval = interval_of(samples_us)
-        record = Record(
-            campaign=self.campaign.id,
-            device=self.campaign.device,
-            **asdict(point),
-            median_us=round(interval.median, 3),
-            low_us=round(interval.low, 3),
-            high_us=round(interval.high, 3),
-            samples=len(samples_us),
-            relative_error=float(f"{relative_error:.3g}"),
-            bytes=bytes_moved,
-        )
+        values = {f"{name}_us": round(value, 3) for name, value in asdict(interval_of(samples_us)).items()}
+        values |= {"samples": len(samples_us), "relative_error": float(f"{relative_error:.3g}"), "bytes": bytes_moved}
+        record = Record(self.campaign.id, self.campaign.device, **asdict(point), **values)
         try:
             check_record(record)
         except ValueError as error:
@@ -121,10 +110,9 @@ class BrokenCampaign(UserWarning):
 
 
 def rows(data_dir: str | Path | None = None) -> list[Record]:
-    """All records, ordered so that the last record of a point is the one to go by: its newest.
+    """All records, by default the repository's; the last one of a point is the one to go by.
 
-    Those measured at a dropped SM clock come first, so that they count only where a point has no other, then the oldest
-    campaign. `data_dir` holds `campaigns/`, by default the repository's. A broken campaign is left out with a warning.
+    Those measured at a dropped SM clock come first, then the oldest. A broken campaign is left out with a warning.
     """
     recorded = [(row, campaign) for campaign, rows in _readable(data_dir) for row in rows]
     return [row for row, _ in sorted(recorded, key=lambda entry: not is_slow(*entry))]
@@ -162,13 +150,11 @@ def samples(campaign: str, data_dir: str | Path | None = None) -> dict[Point, Sa
     path, (_, rows) = folder / "samples.csv.gz", _read(folder, _state(folder))
     lines = _read_samples(path, len(rows))
     recorded: dict[Point, Samples] = {}
-    try:
+    with _reading(path):
         for row, line in zip(rows, lines, strict=True):
             values = [float(text) for text in line.split()]
             half = len(values) // 2
             recorded[row.point] = ExposedSamples(values[:half], values[half:]) if row.mode == "exposed" else values
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}.") from error
     return recorded
 
 
@@ -199,17 +185,10 @@ def read_campaign(folder: Path) -> tuple[Campaign, tuple[Record, ...]]:
 def load_campaign(folder: Path) -> Campaign:
     """The campaign described by `folder`/campaign.json; ValueError names the file and what is wrong."""
     path = Path(folder) / "campaign.json"
-    try:
+    with _reading(path):
         content = json.loads(path.read_text(encoding="utf-8"))
         campaign = Campaign(**{**content, "failures": tuple(content["failures"])})
-    except FileNotFoundError:
-        raise ValueError(f"{path} is missing.") from None
-    except (json.JSONDecodeError, UnicodeDecodeError, TypeError, KeyError, RecursionError) as error:
-        raise ValueError(f"{path}: {type(error).__name__} {error}.") from error
-    try:
         check_campaign(campaign)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}.") from None
     if campaign.id != path.parent.name:
         raise ValueError(f"{path}: id is {campaign.id!r}, but must be the folder's name {path.parent.name!r}.")
     return campaign
@@ -217,14 +196,9 @@ def load_campaign(folder: Path) -> Campaign:
 
 def read_rows(path: Path) -> list[Record]:
     """The validated rows of one records.csv; ValueError names the file and line of the first bad row."""
-    try:
-        with open(path, newline="", encoding="utf-8") as file:
-            table = csv.reader(file)
-            (_, header), *lines = [(table.line_num, tuple(cells)) for cells in table] or [(1, ())]
-    except FileNotFoundError:
-        raise ValueError(f"{path} is missing.") from None
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"{path}: {error}.") from error
+    with _reading(path), open(path, newline="", encoding="utf-8") as file:
+        table = csv.reader(file)
+        (_, header), *lines = [(table.line_num, tuple(cells)) for cells in table] or [(1, ())]
     if header != COLUMNS:
         raise ValueError(f"{path}, line 1: columns are {', '.join(header)}; they must be {', '.join(COLUMNS)}.")
     rows: list[Record] = []
@@ -239,6 +213,18 @@ def read_rows(path: Path) -> list[Record]:
         seen[row.point] = line
         rows.append(row)
     return rows
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Whatever goes wrong in reading a file becomes a ValueError that names it."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise ValueError(f"{path} is missing.") from None
+    except (OSError, EOFError, ValueError, TypeError, KeyError, RecursionError, csv.Error, zlib.error) as error:
+        kind = "" if type(error) is ValueError else f"{type(error).__name__} "
+        raise ValueError(f"{path}: {kind}{error}.") from error
 
 
 def _parse_row(cells: Sequence[str]) -> Record:
@@ -293,12 +279,8 @@ def _folders(data_dir: str | Path | None) -> list[Path]:
 
 
 def _read_samples(path: Path, rows: int) -> list[str]:
-    try:
+    with _reading(path):
         header, *lines = gzip.decompress(path.read_bytes()).decode().splitlines()
-    except FileNotFoundError:
-        raise ValueError(f"{path} is missing.") from None
-    except (OSError, EOFError, ValueError, zlib.error) as error:
-        raise ValueError(f"{path}: {error}.") from error
     if header != SAMPLES_HEADER or len(lines) < rows:
         raise ValueError(f"{path}: {len(lines)} lines of samples for {rows} rows of records.csv.")
     return lines[:rows]  # a crash between the two writes leaves samples whose rows were not saved

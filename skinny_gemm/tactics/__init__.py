@@ -1,7 +1,4 @@
-"""The kernels: a registry of tactic types by kernel name, which is all that the rest of the package knows of a kernel.
-
-A further kernel is one line in `KERNELS` and its own files: its tactic type here, its layouts and its device code.
-"""
+"""The kernels: a further one is a line in `KERNELS` and its own files: tactic type (here), layouts, device code."""
 
 from .base import MAX_M, Footprint, Result, Tactic
 from .warp_splitk import WarpSplitKTactic

@@ -1,8 +1,4 @@
-"""What every tactic can do: be read and written as text, say why it cannot run, and state what it occupies.
-
-A tactic is a frozen dataclass of integers. Command line, sweeps, records, the model, figures and sliders ask the
-attributes and methods of `Tactic` and nothing else of a kernel.
-"""
+"""What every tactic, a frozen dataclass of integers, can do: all that the package asks of a kernel."""
 
 from abc import ABC, abstractmethod
 from dataclasses import astuple, dataclass, fields, replace
@@ -173,11 +169,7 @@ class Tactic(ABC):
 
     @classmethod
     def default(cls, problem: GemmProblem, device: Device) -> Self:
-        """The tactic to start from: the fastest recorded where there is one, else `heuristic`.
-
-        Recorded on this device, for N, K and M or the next M above, chained, cold weights: see `tactics.defaults`.
-        ValueError in words where no tactic is legal, or data/best.csv is broken.
-        """
+        """The fastest recorded (see `defaults.covering`), else `heuristic`; ValueError if data/best.csv is broken."""
         if row := defaults.covering(device.name, cls.kernel, problem):
             m, text = row
             try:
@@ -204,8 +196,5 @@ class Tactic(ABC):
 
 def occupancy(smem_bytes: int, threads: int, device: Device) -> int:
     """CTAs of this size that fit on one SM of `device`, each charged the shared memory the system reserves for it."""
-    return min(
-        device.smem_per_sm // (smem_bytes + device.smem_reserved_per_cta),
-        device.threads_per_sm // threads,
-        device.ctas_per_sm,
-    )
+    by_memory = device.smem_per_sm // (smem_bytes + device.smem_reserved_per_cta)
+    return min(by_memory, device.threads_per_sm // threads, device.ctas_per_sm)

@@ -1,8 +1,4 @@
-"""data/best.csv, the fastest recorded tactic of each problem: where default tactics come from.
-
-`records.best` chooses the rows and writes the file (`python -m skinny_gemm defaults`); here is how it is laid out and
-read.
-"""
+"""data/best.csv, the fastest tactic of each problem, chained and cold: `records.best` chooses and writes its rows."""
 
 import csv
 import io

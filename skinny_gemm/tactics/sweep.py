@@ -1,7 +1,4 @@
-"""Which tactics of a problem a sweep measures: the default, the grid that the kernel prunes by reason, or all.
-
-The coarse grid (`Tactic.coarse`) is a couple of dozen, for a front up to eighty; `records.pruning` says what it costs.
-"""
+"""Which tactics of a problem a sweep measures: the default, the coarse grid (some dozens, `Tactic.coarse`), or all."""
 
 from collections.abc import Sequence
 
@@ -20,10 +17,7 @@ def check(choice: str) -> None:
 
 
 def select(kernel: str, problem: GemmProblem, device: Device, choice: str | Sequence[Tactic]) -> list[Tactic]:
-    """The tactics to measure: the legal ones of a list, or the default, to which "coarse" and "full" add their grid.
-
-    ValueError where none is legal, or a full sweep has more than `FULL_MOST`.
-    """
+    """The legal ones of a list, or the default and the grid of "coarse" or "full"; ValueError for none or too many."""
     kind = tactic_type(kernel)
     if not isinstance(choice, str):
         if legal := [tactic for tactic in choice if tactic.why_not(problem, device) is None]:
@@ -33,8 +27,6 @@ def select(kernel: str, problem: GemmProblem, device: Device, choice: str | Sequ
     grids = {"coarse": kind.coarse, "full": kind.enumerate}
     more = grids[choice](problem, device) if choice in grids else []
     if choice == "full" and len(more) > FULL_MOST:
-        raise ValueError(
-            f"{kernel} has {len(more):,} tactics for {problem.n}x{problem.k} at M = {problem.m}, and a full sweep "
-            f"takes at most {FULL_MOST:,}: choose 'coarse', or list tactics."
-        )
+        many = f"{kernel} has {len(more):,} tactics for {problem.n}x{problem.k} at M = {problem.m}"
+        raise ValueError(f"{many}, and a full sweep takes at most {FULL_MOST:,}: choose 'coarse', or list tactics.")
     return list(dict.fromkeys([kind.default(problem, device), *more]))

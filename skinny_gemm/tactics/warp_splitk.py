@@ -22,6 +22,7 @@ MAX_K_TILES = 64  #: the K loop is fully unrolled; more tiles would outgrow the 
 MAX_RESIDENT = 3
 SHORT_K = 2048  #: up to here the heuristic takes the wider output tile whatever the number of CTAs
 MAX_STAGES = 16  #: more than about 12 stages stopped helping on H200
+VALUES = {"output_tile": OUTPUT_TILES, "token_tile": TOKEN_TILES, "k_tile": K_TILES, "b_loader_warps": B_LOADER_WARPS}
 COARSE_STAGES = (2, 4, 6, 8, 12, MAX_STAGES)  #: depths of the ring that a coarse grid tries
 
 
@@ -60,12 +61,7 @@ class WarpSplitKTactic(Tactic):
     def why_not(self, problem: GemmProblem, device: Device) -> str | None:
         if reason := self.refusal(problem):
             return reason
-        for name, values in (
-            ("output_tile", OUTPUT_TILES),
-            ("token_tile", TOKEN_TILES),
-            ("k_tile", K_TILES),
-            ("b_loader_warps", B_LOADER_WARPS),
-        ):
+        for name, values in VALUES.items():
             if getattr(self, name) not in values:
                 return f"{name} is {getattr(self, name)}, but must be one of {', '.join(map(str, values))}"
         if problem.n % self.output_tile:
@@ -105,10 +101,7 @@ class WarpSplitKTactic(Tactic):
 
     @classmethod
     def heuristic(cls, problem: GemmProblem, device: Device) -> "WarpSplitKTactic":
-        """By reasoning: least scheduled work, tokens covered, ring as deep as the needed CTAs allow.
-
-        Over the TP8 shapes recorded on H200 it is 2 % slower than the best of a coarse grid on average.
-        """
+        """Least scheduled work, the deepest ring: over TP8 shapes on H200 2 % slower than a coarse grid's best."""
         if reason := cls.refusal(problem):
             raise ValueError(f"{problem.n}x{problem.k} at M = {problem.m}: {reason}")
         k_tile = 256 if problem.k > 512 and problem.k % 256 == 0 else 128
@@ -145,20 +138,17 @@ class WarpSplitKTactic(Tactic):
         """About a dozen tactics around the heuristic one, for the widest token tile two dozen.
 
         - Stages decide the bytes in flight, the strongest lever: six depths from 2 to 16.
-        - The other output tile trades CTAs against reads of x, and its best depth differs: a shallow, a middle and the
-          deepest ring.
+        - The other output tile trades CTAs against reads of x: a shallow, a middle and the deepest ring.
         - The other K tile changes barriers per byte only: with the same bytes in the ring, and with the deepest ring.
-        - Half the token tile doubles the CTAs, which is worth it only where the grid is small: two depths. A tile
-          beyond M would multiply rows that do not exist, one below half of M read the weights more than twice.
+        - Half the token tile doubles the CTAs, which pays only where the grid is small: two depths.
         - The other number of activation loaders matters little: once.
         - With 32 tokens to a tile time does not follow depth smoothly (2112x7168, M = 32: 9.31, 8.91 and 9.43 us with
           6, 7 and 8 stages of 256; the few depths above cost 5 %): every depth of both K tiles.
-        - Left out: other depths, since time follows depth smoothly, and two changes at once, since what one lever gains
-          hardly depends on the others. `records.pruning` tells what that costs.
+        - Left out are two changes at once: what one gains hardly depends on the others. `records.pruning` has the cost.
         """
 
-        def flipped(field: str, values: tuple[int, int]) -> "WarpSplitKTactic":
-            (other,) = set(values) - {getattr(self, field)}
+        def flipped(field: str) -> "WarpSplitKTactic":
+            (other,) = set(VALUES[field]) - {getattr(self, field)}
             return replace(self, **{field: other})
 
         def at(tactic: "WarpSplitKTactic", stages: Iterable[int]) -> list["WarpSplitKTactic"]:
@@ -169,13 +159,13 @@ class WarpSplitKTactic(Tactic):
 
         covering = next((tile for tile in TOKEN_TILES if tile >= problem.m), TOKEN_TILES[-1])
         tokens = {covering, max(covering // 2, TOKEN_TILES[0])} - {self.token_tile}
-        other_k = flipped("k_tile", K_TILES)
+        other_k = flipped("k_tile")
         same_bytes = self.stages * self.k_tile // other_k.k_tile
         every = range(1, MAX_STAGES + 1) if self.token_tile == TOKEN_TILES[-1] else ()
         return [
             *at(self, (*COARSE_STAGES, *every)),
-            *at(flipped("output_tile", OUTPUT_TILES), (4, 8, MAX_STAGES)),
+            *at(flipped("output_tile"), (4, 8, MAX_STAGES)),
             *at(other_k, (same_bytes, MAX_STAGES, *every)),
             *(tactic for tile in sorted(tokens) for tactic in at(replace(self, token_tile=tile), (4, MAX_STAGES))),
-            *at(flipped("b_loader_warps", B_LOADER_WARPS), (self.stages,)),
+            *at(flipped("b_loader_warps"), (self.stages,)),
         ]

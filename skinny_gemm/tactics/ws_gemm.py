@@ -1,7 +1,7 @@
 """Tactics of the weight-stationary GEMM: what is legal, what it costs, and a good one by reasoning."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache
 from math import ceil
@@ -21,6 +21,7 @@ MAX_THREADS = 1024
 MAX_CLUSTER = 16  #: what any device offers, beyond 8 as a non-portable size
 MAX_CHAINS = 4  #: more independent accumulators than that no longer hide the latency of mma.sync
 MAX_ROW_TILES = 8  #: of a CTA in `enumerate`
+GROUPS = (0, 8, 16, 32, 64)  #: tokens per group in `enumerate`; 0 is a single pass
 MAX_MMAS = 2048  #: of a warp: the loops are fully unrolled; more would outgrow the instruction cache
 REGISTERS = 255  #: that one thread can name
 HELD = 8  #: registers of a K block that a thread holds
@@ -106,12 +107,8 @@ class WsGemmTactic(Tactic):
     def why_not(self, problem: GemmProblem, device: Device) -> str | None:
         if reason := self.refusal(problem):
             return reason
-        for name, low, high in (
-            ("rt", 1, MAX_THREADS // layout.WARP),
-            ("kq", 1, MAX_THREADS // layout.WARP),
-            ("ks", 1, MAX_CLUSTER),
-            ("ch", 0, MAX_CHAINS),
-        ):
+        warps = MAX_THREADS // layout.WARP
+        for name, low, high in (("rt", 1, warps), ("kq", 1, warps), ("ks", 1, MAX_CLUSTER), ("ch", 0, MAX_CHAINS)):
             if not low <= getattr(self, name) <= high:
                 return f"{name} is {getattr(self, name)}, but must be {low} to {high}"
         if self.tg < 0 or self.tg % MMA_N:
@@ -180,29 +177,19 @@ class WsGemmTactic(Tactic):
 
     @classmethod
     def heuristic(cls, problem: GemmProblem, device: Device) -> "WsGemmTactic":
-        """The legal one that is most like the fastest ones on H200, see `preference`."""
+        """Groups of half of the tokens, so that one half settles while the other is multiplied, else one pass."""
         if reason := cls.unsupported(problem, device):
             raise ValueError(reason)
-        runs = _all_runs(_whole_tiles(problem), device)
+        half = MMA_N << max(0, (layout.token_tiles(problem.m) - 1).bit_length() - 1)
+        for groups in ((half,), (0,), GROUPS):
+            if runs := _all_runs(_whole_tiles(problem), device, groups):
+                break
         return min((least for least, _ in runs), key=lambda tactic: tactic.preference(problem))
 
     def preference(self, problem: GemmProblem) -> tuple:
-        """Smaller is better: what the fastest tactics on H200 have in common, the strongest first.
-
-        Groups of half of the tokens, so that one half settles while the other is multiplied, else one pass; K parts of
-        about 15 blocks, all in registers; many row tiles a CTA, so that x is read less often; clusters of 8, which pack
-        best; four chains in a group.
-        """
-        tokens = MMA_N << max(0, (layout.token_tiles(problem.m) - 1).bit_length() - 1)
-        return (
-            self.tg != tokens,
-            self.tg != 0,
-            abs(self.blocks(problem) - PART_BLOCKS),
-            self.staged,
-            -self.rt,
-            abs(self.ks - 8),
-            abs(self.ch * layout.tiles_per_group(problem.m, self.tg) - MAX_CHAINS),
-        )
+        """Smaller is better: parts of about 15 blocks, all in registers; wide CTAs; clusters of 8; 4 chains a group."""
+        blocks, chains = self.blocks(problem), self.ch * layout.tiles_per_group(problem.m, self.tg)
+        return abs(blocks - PART_BLOCKS), self.staged, -self.rt, abs(self.ks - 8), abs(chains - MAX_CHAINS)
 
     def variations(self, problem: GemmProblem, device: Device) -> list["WsGemmTactic"]:
         """Thirty to eighty tactics of a front; on H200 the best ones of a wider search were all of this kind.
@@ -240,18 +227,15 @@ class WsGemmTactic(Tactic):
         return found
 
 
-def _runs(problem: GemmProblem, device: Device) -> Iterator[tuple[WsGemmTactic, range]]:
-    """The legal tactics in runs that differ in `staged` only: the least staged of each, and all values of `staged`.
-
-    They are consecutive: one more staged block gives back registers, takes shared memory and changes nothing else.
-    """
-    sizes = [MMA_N << i for i in range(4) if MMA_N << i < 2 * MMA_N * layout.token_tiles(problem.m)]
+def _runs(problem: GemmProblem, device: Device, groups: Sequence[int] = GROUPS) -> Iterator[tuple[WsGemmTactic, range]]:
+    """The least staged of legal tactics that differ in `staged` only, which are consecutive, and its legal values."""
+    sizes = [tg for tg in groups if tg < 2 * MMA_N * layout.token_tiles(problem.m)]
     warps = range(1, MAX_THREADS // layout.WARP + 1)
     cuts = [(q, s) for q in warps for s in range(1, MAX_CLUSTER + 1) if problem.k % (layout.K_BLOCK * q * s) == 0]
     for rt, (kq, ks) in itertools.product(range(1, MAX_ROW_TILES + 1), cuts):
         if problem.n % (MMA_M * rt) or rt * kq not in warps:
             continue
-        for tg, ch in itertools.product([0, *sizes] if ks > 1 else [0], (1, 2, 4)):
+        for tg, ch in itertools.product((tg for tg in sizes if ks > 1 or tg == 0), (1, 2, 4)):
             none = WsGemmTactic(rt, kq, ks, 0, tg, ch)
             least = replace(none, staged=max(0, ceil((none.registers(problem) - none.register_limit()) / HELD)))
             if least.why_not(problem, device) is None:
@@ -261,8 +245,10 @@ def _runs(problem: GemmProblem, device: Device) -> Iterator[tuple[WsGemmTactic, 
 
 
 @lru_cache(maxsize=64)
-def _all_runs(problem: GemmProblem, device: Device) -> tuple[tuple[WsGemmTactic, range], ...]:
-    return tuple(_runs(problem, device))
+def _all_runs(
+    problem: GemmProblem, device: Device, groups: Sequence[int] = GROUPS
+) -> tuple[tuple[WsGemmTactic, range], ...]:
+    return tuple(_runs(problem, device, groups))
 
 
 def _whole_tiles(problem: GemmProblem) -> GemmProblem:
