@@ -1,8 +1,6 @@
 """A campaign: every kernel, peer and bound of some problems, measured in one go and kept under data/campaigns.
 
-`plan.plan` lists the tasks, `run_campaign` measures them, `bench` does both for a `plan.Request`. What has been
-measured survives an interrupt or a crash; `resume` continues from there and skips points that failed. Tasks are
-measured in a process of its own (`worker`), so that one that hangs or crashes costs nothing but itself.
+What has been measured survives an interrupt or a crash; `resume` continues from there and skips points that failed.
 """
 
 import functools
@@ -19,7 +17,6 @@ from typing import Any
 
 from .. import device as devices
 from ..commit import commit
-from ..device import Device
 from ..problem import GemmProblem
 from ..records import Campaign, CampaignWriter, Point, campaigns_dir
 from . import clocks, graphs, peers
@@ -31,7 +28,7 @@ SAVE_EVERY_S = 5.0  #: a crash of the process loses at most this much
 
 
 class _Late(Exception):
-    """The deadline passed while compiling."""
+    """The deadline has passed."""
 
 
 def run_campaign(
@@ -47,13 +44,13 @@ def run_campaign(
     """
     earlier = list(writer.campaign.clocks.get("samples", ()))
 
-    def late() -> bool:
-        return deadline is not None and now() > deadline
+    def check_deadline() -> None:
+        if deadline is not None and now() > deadline:
+            raise _Late
 
     def compiling(what: str, done: int, total: int) -> None:
         progress(what, done, total)
-        if late():
-            raise _Late
+        check_deadline()
 
     def save() -> None:
         writer.update(clocks=clocks.summary([*earlier, *worker.clock_samples]))
@@ -73,8 +70,7 @@ def run_campaign(
                 writer.update(method={**writer.campaign.method, "ceilings_failed": str(error)})
         saved = now()
         for done, task in enumerate(todo, 1):
-            if late():
-                return
+            check_deadline()
             if task.point not in writer.done:  # as it is if it did not compile
                 try:
                     result = worker.measure(task)
@@ -128,33 +124,20 @@ def bench(
     if folder.exists() and not resume:
         raise ValueError(f"{folder} exists; records are never overwritten: choose another folder, or resume.")
     seed = secrets.randbits(32)
-    method = {
-        "replays": graphs.REPLAYS,
-        "replays_batch": graphs.BATCH,
-        "interval_width": graphs.WIDTH,
-        "warm_up_replays": graphs.WARM_UP,
-        "graph_us": graphs.TARGET_US,
-        "rotation_over_l2": graphs.COLD_ROTATION,
-        "rotation_launches": graphs.COLD_LAUNCHES,
-        "l2_bytes": device.l2_bytes,
-        "limit_s": limit_s,
-        "seeds": [seed],
-        "left_out": left_out,
-        "peers_absent": absent,
-        "fronts": _fronts(request.problems),
-    }
+    # What tells a front from another of the same weight shape; a plain problem is its weight shape.
+    fronts = [asdict(problem) for problem in request.problems if type(problem) is not GemmProblem]
+    method: dict[str, Any] = dict(
+        replays=graphs.REPLAYS, replays_batch=graphs.BATCH, interval_width=graphs.WIDTH, warm_up_replays=graphs.WARM_UP,
+        graph_us=graphs.TARGET_US, rotation_over_l2=graphs.COLD_ROTATION, rotation_launches=graphs.COLD_LAUNCHES,
+        l2_bytes=device.l2_bytes, limit_s=limit_s, seeds=[seed], left_out=left_out, peers_absent=absent,
+        fronts=[{name: value for name, value in front.items() if name != "m"} for front in fronts],
+    )  # fmt: skip
     shapes = {(task.point.n, task.point.k) for task in tasks}
     with Worker(functools.partial(make_rig, device, shapes, seed), limit_s) as worker:
         campaign = Campaign(
-            id=folder.name,
-            device=device.name,
-            **worker.describe(),
-            commit=source,
-            dirty=dirty,
-            date=date.isoformat(timespec="seconds"),
-            command=shlex.join(["python", "-m", "skinny_gemm", *sys.argv[1:]]),
-            method=method,
-        )
+            id=folder.name, device=device.name, **worker.describe(), commit=source, dirty=dirty, method=method,
+            date=date.isoformat(timespec="seconds"), command=shlex.join(["python", "-m", "skinny_gemm", *sys.argv[1:]]),
+        )  # fmt: skip
         writer = CampaignWriter(folder, campaign, resume)
         if resume:
             _resumed(writer, campaign)
@@ -164,7 +147,7 @@ def bench(
     return folder
 
 
-def make_rig(device: Device, shapes: Iterable[tuple[int, int]], seed: int) -> Any:
+def make_rig(device: devices.Device, shapes: Iterable[tuple[int, int]], seed: int) -> Any:
     """The rig of a campaign, made in the measuring process: only that one loads PyTorch."""
     from .rig import Rig
 
@@ -179,9 +162,3 @@ def _resumed(writer: CampaignWriter, campaign: Campaign) -> None:
     boards = dict.fromkeys([*writer.campaign.board.split(), *campaign.board.split()])
     seeds = [*earlier["seeds"], *campaign.method["seeds"]]
     writer.update(method={**earlier, "seeds": seeds}, board=" ".join(boards))
-
-
-def _fronts(problems: Iterable[GemmProblem]) -> list[dict[str, Any]]:
-    """What tells a front from another of the same weight shape, for each problem that is more than M, N and K."""
-    special = [asdict(problem) for problem in problems if type(problem) is not GemmProblem]
-    return [{name: value for name, value in fields.items() if name != "m"} for fields in special]

@@ -42,10 +42,7 @@ class Nvml:
 
 
 def summary(samples: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What the records keep: the samples (`when` is "before", "during" or "after") and whether the SM clock dropped.
-
-    `dropped`: while busy, the SM clock fell under 95 % of its highest value. `throttle`: every reason ever seen.
-    """
+    """What the records keep: samples, with `when` each was taken, and whether the SM clock dropped "during" a run."""
     busy = [sample["sm_mhz"] for sample in samples if sample["when"] == "during"]
     return {
         "samples": list(samples),

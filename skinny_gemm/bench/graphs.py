@@ -1,8 +1,7 @@
 """Timing by device events around the replays of a CUDA graph.
 
 A graph of many launches hides what the host needs to submit one, as decode does. Replays are enqueued back to back, an
-event between each two, so the GPU never waits for the host; a replay takes about `TARGET_US`, which makes the few
-microseconds between two graphs vanish.
+event between each two; they take about `TARGET_US`, which makes the few microseconds between two graphs vanish.
 """
 
 from collections.abc import Callable, Sequence
@@ -111,9 +110,8 @@ class CudaGraphs:
         return [start.elapsed_time(end) for start, end in zip(events, events[1:], strict=False)]
 
     def _instantiate(self, launches: Sequence[Launch], rounds: int):
-        driver, check = self.driver, self.check
-        thread_local = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
-        check(driver.cuStreamBeginCapture(self.handle, thread_local))
+        driver, check, modes = self.driver, self.check, self.driver.CUstreamCaptureMode
+        check(driver.cuStreamBeginCapture(self.handle, modes.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL))
         try:
             for _ in range(rounds):
                 for launch in launches:

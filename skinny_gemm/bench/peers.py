@@ -1,16 +1,11 @@
 """The peers: kernels of others that ours are compared with, under the same graphs, buffers and checks.
 
-- `cublas`: `torch.mm(out=)`.
-- `triton`: a skinny GEMM in Triton, written here, in a few tile shapes; no PDL and no split over K.
-- `flashinfer`: FlashInfer's warp split-K where it can be imported, or from the single file that
-  $SKINNY_GEMM_FLASHINFER names (flashinfer/gemm/kernels/dense_bf16_gemm_warp_splitk.py). Each (N, K, tactic, PDL) of it
-  costs seconds of compilation inside the campaign.
-
-cuBLAS and Triton have no PDL here: "isolated" and "chained" are the same launches, back to back in one graph.
+cuBLAS (`torch.mm(out=)`) and Triton have no PDL here: "isolated" and "chained" are the same launches. FlashInfer's warp
+split-K is imported, or read from the file that $SKINNY_GEMM_FLASHINFER names (its
+flashinfer/gemm/kernels/dense_bf16_gemm_warp_splitk.py); each (N, K, tactic, PDL) costs seconds of compilation.
 """
 
 import functools
-import importlib
 import importlib.util
 import os
 import sys
@@ -22,8 +17,7 @@ from typing import Any
 from ..problem import GemmProblem
 from .graphs import Launch
 
-#: Triton: weight rows and K elements of a tile, stages, warps.
-TRITON_TACTICS = ("16,256,5,2", "32,128,6,4", "64,128,4,4")
+TRITON_TACTICS = ("16,256,5,2", "32,128,6,4", "64,128,4,4")  #: weight rows and K elements of a tile, stages, warps
 FLASHINFER_MAX_M = 32
 FLASHINFER_FILE = "SKINNY_GEMM_FLASHINFER"
 
@@ -44,10 +38,9 @@ def tactics(peer: str, problem: GemmProblem) -> list[str]:
     if peer == "triton":
         return [text for text in TRITON_TACTICS if problem.k % int(text.split(",")[1]) == 0]
     if peer == "flashinfer":
-        m, n, k = problem.m, problem.n, problem.k
-        if m > FLASHINFER_MAX_M:
-            raise ValueError(f"M is {m}, but it takes 1 to {FLASHINFER_MAX_M} tokens")
-        return [",".join(map(str, astuple(_flashinfer().default_tactic(m, n, k))))]
+        if problem.m > FLASHINFER_MAX_M:
+            raise ValueError(f"M is {problem.m}, but it takes 1 to {FLASHINFER_MAX_M} tokens")
+        return [",".join(map(str, astuple(_flashinfer().default_tactic(problem.m, problem.n, problem.k))))]
     return [""]
 
 

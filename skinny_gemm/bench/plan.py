@@ -62,21 +62,20 @@ class Request:
 def plan(request: Request, device: Device) -> tuple[list[Task], list[str]]:
     """The tasks, shape by shape, and one sentence for each problem that a kernel or peer cannot take."""
     tasks: list[Task] = []
-    left_out = []
+    left_out: list[str] = []
     modes, weights = request.timed_modes, request.weights
-    baselines = tactic_type(request.kernel).baselines
+    rivals = *tactic_type(request.kernel).baselines, *request.peers
     for weight in request.problems:
         of_shape: list[Task] = []
         for m in request.ms:
-            problem = replace(weight, m=m)
-            where = f"{problem.n}x{problem.k} M={m}"
+            problem, where = replace(weight, m=m), f"{weight.n}x{weight.k} M={m}"
             try:
                 chosen = request.chosen(seen_by(request.kernel, problem), device)
             except ValueError as error:
                 left_out.append(f"{where}: {error}")
                 continue
             of_shape += [Task.of(request.kernel, problem, t, mode, weights) for mode in modes for t in chosen[mode]]
-            for rival in (*baselines, *request.peers):
+            for rival in rivals:
                 try:
                     seen = seen_by(rival, problem)
                     tactics: Sequence[object] = (
@@ -96,6 +95,6 @@ def _bounds(n: int, k: int, modes: Sequence[str], weights: str) -> list[Task]:
     timed = [mode for mode in modes if mode != "exposed"]
     points = [Point("stream", n, k, 0, str(ring), mode, weights) for ring in bounds.RINGS for mode in timed]
     if "chained" in modes:
-        ctas = bounds.floor_ctas(n)
-        points += [Point("dependency-floor", n, k, 1, str(count), "chained", weights) for count in ctas]
+        grids = sorted({n // tile for tile in bounds.FLOOR_TILES if n % tile == 0})
+        points += [Point("dependency-floor", n, k, 1, str(ctas), "chained", weights) for ctas in grids]
     return [Task(point, GemmProblem(1, n, k)) for point in points]

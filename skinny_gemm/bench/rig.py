@@ -1,14 +1,9 @@
 """The GPU and the buffers of a campaign: times a task and checks its result.
 
-Per shape there are fresh random numbers: enough copies of the weight to exceed 5x L2, x for the largest M (a smaller M
-uses its first rows), and an FP64 reference of every copy. Launch i of a graph multiplies the same x with copy i and
-writes output i, which holds NaN or an empty mailbox before. Afterwards every result is compared with the reference, and
-the rest must be untouched.
-
-"isolated" launches without the PDL attribute, "chained" with it; the binary is the same, since without the attribute
-`griddepcontrol` does nothing. In a chain nobody writes x, but the wait for the previous kernel is as if that one had.
-"exposed" is what a launch adds to a chain: a graph in which a producer writes x before every launch, and one of the
-producers alone.
+Launch i of a graph multiplies the same x with copy i of the weight and writes output i, which holds NaN or an empty
+mailbox before. Afterwards every result is compared with an FP64 reference, and the rest must be untouched. "isolated"
+launches without the PDL attribute, without which `griddepcontrol` does nothing, "chained" with it. "exposed" is what a
+launch adds to a chain: a graph in which a producer writes x before every launch, and one of the producers alone.
 """
 
 import functools
@@ -62,10 +57,7 @@ class Buffers:
 
 
 class Rig:
-    """Measures on `device`. `timer` and `run` are replaced in tests; so is `torch_device`.
-
-    `shapes` are the (N, K) to come, `seed` that of the random buffers.
-    """
+    """Measures on `device` the (N, K) of `shapes`; tests replace `timer`, `run` and `torch_device`."""
 
     def __init__(
         self, device: Device, shapes: Iterable[tuple[int, int]], seed: int,
@@ -116,8 +108,7 @@ class Rig:
         for result in results:
             errors.append(buffers.error(outs, result))
             if not errors[-1] < result.tolerance:
-                name = "" if len(results) == 1 else f" {result.name}"
-                limit = f"the limit is {result.tolerance:.0e}"
+                name, limit = "" if len(results) == 1 else f" {result.name}", f"the limit is {result.tolerance:.0e}"
                 raise ValueError(f"wrong result{name}: relative error {errors[-1]:.2e}, {limit}")
         if stray := stray_writes(outs.view(torch.int16), empty.view(torch.int16), results):
             raise ValueError(f"wrong result: {stray} words outside the results were written")
@@ -171,8 +162,7 @@ class Rig:
         return False
 
     def _launches(self, task: Task, x: torch.Tensor, weights: torch.Tensor, outs: torch.Tensor) -> list[Launch]:
-        point = task.point
-        pdl = point.mode != "isolated"
+        point, pdl = task.point, task.point.mode != "isolated"
         if point.kernel in PEERS:
             return peers.launches(point.kernel, point.tactic, x, weights, outs, pdl)
         tactic, compiled = KERNELS[point.kernel].parse(point.tactic), compile_task(task, self.device.arch)
@@ -181,10 +171,8 @@ class Rig:
 
     def _time_exposed(self, task: Task, x: torch.Tensor, weights: torch.Tensor, outs: torch.Tensor) -> ExposedSamples:
         point = task.point
-        made = x.new_empty(x.shape)
-        sums = x.new_empty(2 * point.m)  # a 32-bit word a token
-        words = point.k * BF16_BYTES // 16
-        producer = self._probing(Producer(), point.m, (x, made, sums, words), True)
+        made, sums = x.new_empty(x.shape), x.new_empty(2 * point.m)  # a 32-bit word a token
+        producer = self._probing(Producer(), point.m, (x, made, sums, point.k * BF16_BYTES // 16), True)
         launches = self._launches(task, made, weights, outs)
         launches[0]()  # loads what a capture must not load; the timer does so for the producer
         alone = self._time(point, [producer] * len(launches))
@@ -201,8 +189,7 @@ class Rig:
             launches = [self._probing(Stream(ring), ring.ctas, values, pdl) for values in copies]
             return Measurement(self._time(point, launches), nan, size)
         x, ctas = self.pool[: point.m * point.k], int(point.tactic)
-        out = x.new_empty(2 * ctas)  # one 32-bit word a CTA
-        size = BF16_BYTES * x.numel()
+        out, size = x.new_empty(2 * ctas), BF16_BYTES * x.numel()  # one 32-bit word a CTA
         floor = self._probing(DependencyFloor(), ctas, (x, out, size // 16), pdl)
         samples = self.timer.time([floor], graphs.rounds_for(1, expected_us=2.0), width=graphs.WIDTH)
         return Measurement(samples, nan, size)
@@ -227,9 +214,9 @@ class Rig:
 
     def _weights(self, point: Point) -> torch.Tensor:
         """`[copies, N, K]`, views of the pool: as many as a graph rotates through."""
-        n, k = point.n, point.k
-        copies = graphs.copies_for(BF16_BYTES * n * k, self.device.l2_bytes, point.weights)
-        return self.pool[: copies * n * k].view(copies, n, k)
+        size = point.n * point.k
+        copies = graphs.copies_for(BF16_BYTES * size, self.device.l2_bytes, point.weights)
+        return self.pool[: copies * size].view(copies, point.n, point.k)
 
     def _buffers(self, point: Point) -> Buffers:
         if self._latest is None or self._latest.shape != (point.n, point.k):

@@ -17,10 +17,7 @@ Progress = Callable[[str, int, int], None]  #: (what, done, of how many)
 
 @dataclass(frozen=True)
 class Task:
-    """A point and the problem that it measures, as its kernel sees it.
-
-    A bound multiplies nothing: its problem is its weight, with one token, whatever the point's M is.
-    """
+    """A point and the problem that it measures, as its kernel sees it; a bound's is its weight with one token."""
 
     point: Point
     problem: GemmProblem
@@ -36,14 +33,11 @@ class Task:
 
 @dataclass(frozen=True)
 class Measurement:
-    """Samples in microseconds per launch and the bytes that a launch must move.
+    """What measuring a task gave."""
 
-    `relative_error` is the largest of the kernel's results, NaN for a bound.
-    """
-
-    samples_us: Samples
-    relative_error: float
-    bytes: int
+    samples_us: Samples  #: per launch
+    relative_error: float  #: the largest of the kernel's results, NaN for a bound
+    bytes: int  #: that a launch must move
 
 
 def seen_by(kernel: str, problem: GemmProblem) -> GemmProblem:

@@ -1,7 +1,6 @@
 """A rig in a process of its own: a tactic that hangs, crashes or ruins the GPU context costs its own point only.
 
-One process measures many points, one after another, and holds the GPU context and the buffers. Where a point takes too
-long, kills the process or loses the context, the process is killed and the next point starts a new one.
+One process measures many points and holds context and buffers; after such a point it is killed and the next is new.
 """
 
 import signal
@@ -25,10 +24,9 @@ class Failed(Exception):
 
 
 class Worker(AbstractContextManager["Worker"]):
-    """The rig that `make()` builds, in a spawned process; `make` must be picklable. Close it, or use `with`.
+    """The `Rig` that `make()`, which is pickled, builds in a spawned process; `limit_s` bounds every call.
 
-    What a `Rig` raises becomes `Failed`; a process that cannot be started or killed is RuntimeError, since then
-    nothing more can be measured. `limit_s` bounds every call.
+    What the rig raises becomes `Failed`; a process that cannot be started or killed is RuntimeError.
     """
 
     def __init__(self, make: Callable[[], Any], limit_s: float = LIMIT_S):

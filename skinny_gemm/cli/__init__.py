@@ -1,7 +1,6 @@
-"""The command line: `python -m skinny_gemm COMMAND`, every command with `--json` for machines.
+"""The command line: `python -m skinny_gemm COMMAND`; a command imports inside what is heavy.
 
-Bad input is one line on stderr and exit status 2; a check that fails is exit status 1. What is heavy is imported inside
-the command that needs it.
+Bad input is one line on stderr and exit status 2; a check that fails is exit status 1.
 """
 
 import os

@@ -70,8 +70,7 @@ def review(given: Given) -> Answer:
     reviewed = design_review(problem, gpu, given.mode, candidates)
     with progress() as report:
         folder = pack.write(reviewed, given.out, partial(report, "writing"))
-    paths = [str(path) for path in pack.files(folder)]
-    recommended = reviewed.winner and str(reviewed.winner)
+    paths, recommended = [str(path) for path in pack.files(folder)], reviewed.winner and str(reviewed.winner)
     wrote = f"wrote {paths[0]} and {len(paths) - 1} files beside it"
     text = "\n".join([wrote, reviewed.headline(), *reviewed.answer()])
     return Answer({"folder": str(folder), "recommended": recommended, "files": paths}, text)

@@ -8,6 +8,7 @@ import click
 
 from .. import device as devices
 from ..catalogue import shapes
+from ..checks import check_choice
 from ..problem import KIMI_K3, FrontProblem, GemmProblem
 from ..tactics import KERNELS, WsGemmTactic, tactic_type
 from ..tactics.base import BF16_TOLERANCE, F32_TOLERANCE
@@ -24,8 +25,8 @@ def doctor(given: Given) -> Answer:
     from ..runtime.doctor import doctor
 
     report = doctor()
-    flat = {**report, **report["packages"]}
-    flat["campaigns"] = "; ".join(f"{name} ({line})" for name, line in report["campaigns"].items()) or None
+    campaigns = "; ".join(f"{name} ({line})" for name, line in report["campaigns"].items()) or None
+    flat = report | report["packages"] | {"campaigns": campaigns}
     del flat["packages"]
     return Answer(report, facts(flat))
 
@@ -140,9 +141,8 @@ def _verify_front(given: Given) -> Answer:
             return _failed(f"front of {problem.ranks} ranks", error)
     return _verdict(
         result,
-        f"front of {result.ranks} ranks ({result.latent} latent, "
-        f"{result.experts} experts, K = {result.k}) at M = {result.m}, ws-gemm {result.tactic}, {result.transport}, "
-        f"{result.backend} ({result.schedule})\n"
+        f"front of {result.ranks} ranks ({result.latent} latent, {result.experts} experts, K = {result.k}) at "
+        f"M = {result.m}, ws-gemm {result.tactic}, {result.transport}, {result.backend} ({result.schedule})\n"
         f"relative error of the latent {result.latent_error:.2e} (limit {BF16_TOLERANCE:.0e}), of the logits "
         f"{result.logits_error:.2e} (limit {F32_TOLERANCE:.0e}), {result.steps} steps, {result.seconds:.2f} s of which "
         f"{result.execution_seconds:.2f} s publishing and collecting",
@@ -164,7 +164,6 @@ def _verdict(result: Any, text: str) -> Answer:
 )  # fmt: skip
 def inspect(given: Given) -> Answer:
     """Compile a kernel and report registers, spills, shared memory and SASS opcode counts."""
-    from ..checks import check_choice
     from ..runtime import compile_kernel, sass
 
     check_choice("arch", given.arch, devices.architectures())
@@ -172,22 +171,12 @@ def inspect(given: Given) -> Answer:
     problem, tactic = given.problem(), given.chosen(gpu)
     compiled = compile_kernel(tactic, problem, given.arch)
     compiled_for, opcodes = tactic.specialisation(problem), sass.opcode_counts(compiled.cubin)
-    report = {
-        "kernel": given.kernel,
-        "tactic": str(tactic),
-        "arch": given.arch,
-        "compiled_for": compiled_for,
-        "registers": compiled.resources.registers,
-        "spill_bytes": compiled.resources.spill_bytes,
-        "smem_bytes": compiled.smem_bytes,
-        "threads": compiled.block[0],
-        "cluster": compiled.cluster[0],
-        "cubin_bytes": len(compiled.cubin),
-        "sass": opcodes,
-    }
-    shown = {
-        **report,
-        "compiled_for": ", ".join(f"{name} {value}" for name, value in compiled_for.items()),
-        "sass": ", ".join(f"{count} {opcode}" for opcode, count in list(opcodes.items())[:12]),
-    }
-    return Answer(report, facts(shown))
+    report = dict(
+        kernel=given.kernel, tactic=str(tactic), arch=given.arch, compiled_for=compiled_for,
+        registers=compiled.resources.registers, spill_bytes=compiled.resources.spill_bytes,
+        smem_bytes=compiled.smem_bytes, threads=compiled.block[0], cluster=compiled.cluster[0],
+        cubin_bytes=len(compiled.cubin), sass=opcodes,
+    )  # fmt: skip
+    constants = ", ".join(f"{name} {value}" for name, value in compiled_for.items())
+    frequent = ", ".join(f"{count} {opcode}" for opcode, count in list(opcodes.items())[:12])
+    return Answer(report, facts(report | {"compiled_for": constants, "sass": frequent}))

@@ -1,7 +1,4 @@
-"""Campaigns: `bench` records one; `compare`, `summary`, `pruning` and `standing` read them.
-
-What is made from the records and committed beside them: `defaults` (data/best.csv) and `fit` (data/model.json).
-"""
+"""Campaigns: `bench` records one, the others read them; `defaults` and `fit` write what is made from all records."""
 
 import re
 from dataclasses import asdict
@@ -38,18 +35,20 @@ from .progress import progress
 )  # fmt: skip
 def bench(given: Given) -> Answer:
     """Measure on the GPU and record a campaign under data/campaigns."""
-    from ..bench.campaign import LIMIT_S
-    from ..bench.campaign import bench as measure
-    from ..bench.plan import Request
+    from ..bench import campaign, plan
     from ..tactics.sweep import CHOICES
 
-    problems, ms, modes = _problems(given), _integers(given.m), given.modes.split(",")
+    problems, modes = _problems(given), given.modes.split(",")
+    try:
+        ms = [int(part) for part in given.m.split(",")]
+    except ValueError:
+        raise ValueError(f"--m is {given.m!r}, but must be comma-separated integers") from None
     tactics = given.tactics if given.tactics in CHOICES else given.tactics.split()
     peers = {"all": records.PEERS, "none": ()}.get(given.peers, given.peers.split(","))
-    request = Request(given.kernel, problems, ms, tactics, modes, peers, given.bounds)
-    limit_s = LIMIT_S if given.limit is None else given.limit
+    request = plan.Request(given.kernel, problems, ms, tactics, modes, peers, given.bounds)
+    limit_s = campaign.LIMIT_S if given.limit is None else given.limit
     with progress(log=True) as report:
-        folder = measure(request, given.out, given.resume, given.seconds, limit_s, report)
+        folder = campaign.bench(request, given.out, given.resume, given.seconds, limit_s, report)
     complete = records.load_campaign(folder).complete
     text = f"recorded in {folder}" if complete else f"incomplete: continue with --resume --out {folder}"
     return Answer({"campaign": folder.name, "folder": str(folder), "complete": complete}, text)
@@ -61,10 +60,12 @@ def _problems(given: Given) -> list[GemmProblem]:
         raise ValueError("--n and --k belong together: give both or neither")
     is_front = (given.split, given.valid) != (None, None)
     if given.n is not None:
-        one_token = Given(**vars(given) | {"m": 1})
-        return [one_token.problem() if is_front else GemmProblem(1, given.n, given.k)]
+        return [Given(**vars(given) | {"m": 1}).problem() if is_front else GemmProblem(1, given.n, given.k)]
     if given.shapes is not None:
-        weights = [_shape(text) for text in given.shapes.split(",")]
+        texts = given.shapes.split(",")
+        if wrong := [text for text in texts if not re.fullmatch(r"\d+x\d+", text)]:
+            raise ValueError(f"shape {wrong[0]!r} is not written NxK, such as 3584x7168")
+        weights = [(int(n), int(k)) for n, k in (text.split("x") for text in texts)]
     else:
         weights = _catalogued(given.model, given.parallel)
     if is_front:
@@ -79,20 +80,6 @@ def _catalogued(model: str | None, parallel: str | None) -> list[tuple[int, int]
         asked = f"{model or 'any model'} {parallel or ''}".strip()
         raise ValueError(f"no shape of the catalogue is of {asked}: known are {', '.join(known)}")
     return weights
-
-
-def _shape(text: str) -> tuple[int, int]:
-    match = re.fullmatch(r"(\d+)x(\d+)", text)
-    if not match:
-        raise ValueError(f"shape {text!r} is not written NxK, such as 3584x7168")
-    return int(match[1]), int(match[2])
-
-
-def _integers(text: str) -> list[int]:
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise ValueError(f"--m is {text!r}, but must be comma-separated integers") from None
 
 
 @command(

@@ -35,8 +35,8 @@ class Given(SimpleNamespace):
 
     def problem(self) -> GemmProblem:
         """The problem as the kernel sees it; ValueError if `split` or `valid` is given and it knows no fronts."""
-        problem = tactic_type(self.kernel).problem(GemmProblem(self.m, self.n, self.k))
-        split, valid = self.split, self.valid
+        problem, split, valid = GemmProblem(self.m, self.n, self.k), self.split, self.valid
+        problem = tactic_type(self.kernel).problem(problem)
         if split is None and valid is None:
             return problem
         if not isinstance(problem, FrontProblem):

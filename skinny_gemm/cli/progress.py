@@ -10,10 +10,7 @@ Report = Callable[..., None]  #: (what, done, of how much: 1.0)
 
 @contextmanager
 def progress(log: bool = False) -> Iterator[Report]:
-    """A function to report with: bars on a terminal, from the first report on; elsewhere nothing.
-
-    With `log`, for what takes minutes, the bars stay on the terminal, and elsewhere a line tells every twentieth.
-    """
+    """A function to report with: bars on a terminal, elsewhere nothing; with `log` bars that stay, elsewhere lines."""
     if sys.stderr.isatty():
         from rich import progress as rich
         from rich.console import Console

@@ -3,17 +3,16 @@
 from importlib import import_module
 
 _NAMES = {
-    ".base": ("export_dir", "shown"),
-    ".cells": ("broken_settle", "compare_with_fp64", "conflicts", "environment", "show", "show_verdicts",
-               "without_barriers"),
-    ".mailbox": ("MailboxExplorer", "error_of"),
-    ".review": ("ReviewExplorer",),
-    ".run": ("RunExplorer",),
-    ".tactic": ("TacticExplorer",),
-    ".warp_splitk": ("PipelineExplorer", "SwizzleExplorer"),
-    ".ws_gemm": ("ExposureExplorer", "GatherExplorer", "PitchExplorer", "SettleExplorer", "WeightStationaryExplorer"),
-}  # fmt: skip
-_MODULES = {name: module for module, names in _NAMES.items() for name in names}
+    "base": "export_dir shown",
+    "cells": "broken_settle compare_with_fp64 conflicts environment show show_verdicts without_barriers",
+    "mailbox": "MailboxExplorer error_of",
+    "review": "ReviewExplorer",
+    "run": "RunExplorer",
+    "tactic": "TacticExplorer",
+    "warp_splitk": "PipelineExplorer SwizzleExplorer",
+    "ws_gemm": "ExposureExplorer GatherExplorer PitchExplorer SettleExplorer WeightStationaryExplorer",
+}
+_MODULES = {name: f".{module}" for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = sorted(_MODULES)
 

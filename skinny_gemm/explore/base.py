@@ -84,10 +84,7 @@ def pictures_in(widget: widgets.Widget) -> list[Picture]:
 
 
 class Explorer(widgets.VBox):
-    """A column of rows of controls, pictures and an Export button; a subclass builds them, then calls this `__init__`.
-
-    `draw` runs once per change of a control in `rows`, or of those `watched`; what it raises is told above them.
-    """
+    """Rows of controls, pictures and an Export button; `draw` runs once per change of a control that is `watched`."""
 
     draw: Callable[[], None]  #: of a subclass: reads the controls and sets pictures and verdict
     figures: Callable[[], Figures]  #: of a subclass: what Export writes
@@ -95,8 +92,8 @@ class Explorer(widgets.VBox):
 
     def __init__(self, rows: Sequence[Widgets], pictures: Widgets, watched: Widgets | None = None):
         self.trouble, self.exported = widgets.HTML(), widgets.HTML()
-        tooltip = "SVG, PDF, PNG, CSV and provenance JSON"
-        self.export_button = self.guarded_button("Export", tooltip, self._export_and_tell)
+        written = "SVG, PDF, PNG, CSV and provenance JSON"
+        self.export_button = self.guarded_button("Export", written, self._export_and_tell)
         super().__init__([*map(in_a_row, rows), self.trouble, *pictures, in_a_row([self.export_button, self.exported])])
         for control in watched or [control for row in rows for control in row if hasattr(control, "value")]:
             control.observe(self.redraw, "value")
@@ -129,10 +126,9 @@ class Explorer(widgets.VBox):
         """Runs `action`; tells in words what it raised, with the traceback folded below."""
         try:
             action()
+            self.trouble.value = ""
         except Exception as error:
             self.trouble.value = markup.trouble(error)
-        else:
-            self.trouble.value = ""
 
     def guarded_button(self, name: str, tooltip: str, press: Callable[[], object], **more: Any) -> widgets.Button:
         """A button that calls `press`, with errors told in words."""

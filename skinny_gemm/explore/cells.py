@@ -36,8 +36,7 @@ def environment() -> Any:
     from ..runtime.doctor import doctor
 
     report = doctor()
-    packages = report.pop("packages")
-    campaigns = report.pop("campaigns")
+    packages, campaigns = report.pop("packages"), report.pop("campaigns")
     rows = {name.replace("_", " "): value or "none" for name, value in report.items()}
     rows["packages"] = ", ".join(f"{name} {version or 'missing'}" for name, version in packages.items())
     rows["recorded data"] = "; ".join(f"{name} ({where})" for name, where in campaigns.items()) or "no campaign yet"
@@ -53,14 +52,12 @@ def show(figure: Figure, data: pd.DataFrame | None = None, provenance: dict[str,
 
 def compare_with_fp64(out: Any, x: Any, weight: Any) -> Shown:
     """The errors of `out` `[M, N]` against x `[M, K]` @ weight `[N, K]`^T in FP64; torch tensors."""
+    import torch
+
     reference = (x.double() @ weight.double().T).cpu().numpy()
     values = out.double().cpu().numpy()
     data = error_table(values, reference)
-    gpu = None
-    if out.is_cuda:
-        import torch
-
-        gpu = torch.cuda.get_device_name(out.device)
+    gpu = torch.cuda.get_device_name(out.device) if out.is_cuda else None
     shape = dict(m=x.shape[0], n=weight.shape[0], k=weight.shape[1])
     facts = provenance("live" if gpu else "interpreter", device=gpu, kernel=WarpSplitKTactic.kernel, **shape)
     return error_histogram(data, relative_error(values, reference)), data, facts

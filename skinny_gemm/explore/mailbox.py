@@ -44,10 +44,7 @@ def front_of(ranks: int, m: int) -> FrontProblem:
 
 @lru_cache(maxsize=32)
 def events(ranks: int, m: int, transport: str, broken: str) -> tuple[Event, ...]:
-    """Runs three steps and notes the mailboxes after every event. `broken`: one of `BREAKS`.
-
-    A local mailbox has one consumer. Of peers, each rank publishes the next step as soon as it has collected this one.
-    """
+    """The mailboxes after every event of three steps; peers publish one as soon as they have collected that before."""
     import torch
 
     front = front_of(ranks, m)
@@ -119,8 +116,7 @@ class MailboxExplorer(ViewExplorer):
         self.broken = dropdown("break it:", BREAKS, BREAKS[0])
         self.cursor = Cursor(self, "event", 3, lambda: range(len(self.events)))
         self.box = slider("mailbox of rank", 0, 1, 0, "260px")
-        self.token = slider("token", 0, 1, 0, "200px")
-        self.fragment = slider("fragment", 0, 99, 2, "340px")
+        self.token, self.fragment = slider("token", 0, 1, 0, "200px"), slider("fragment", 0, 99, 2, "340px")
         self.heading, self.picture, self.words = widgets.HTML(), Picture(), widgets.HTML()
         drawn = layout.latent_column, layout.logit_column, layout.publisher, layout.offset
         pictures = [self.heading, self.picture, self.words, widgets.HTML(markup.source_of(*drawn))]
@@ -172,8 +168,7 @@ class MailboxExplorer(ViewExplorer):
         titles = []
         for buffer, rows in table.groupby("buffer"):
             whole = rows.groupby("rank").state.agg(lambda states: (states == "published").all())
-            published = ", ".join(str(rank) for rank in whole.index[whole])
-            ranks = "rank" if whole.sum() == 1 else "ranks"
+            published, ranks = ", ".join(map(str, whole.index[whole])), "rank" if whole.sum() == 1 else "ranks"
             held = f"{ranks} {published} published" if published else "nobody has published all of its part"
             titles.append(f"buffer {buffer}: {held}" if (rows.state != "empty").any() else f"buffer {buffer}: empty")
         return figures.mailbox_view(table, tuple(titles), self.token.value, self.fragment.value)

@@ -14,10 +14,7 @@ from .controls import Choice, dropdown, in_a_row, slider, toggles
 
 
 class ProblemControls(Explorer):
-    """An explorer of one problem: device, model and projection (or N, K), and M.
-
-    A subclass calls `build`, adds to `rows` and `watched`, and calls `super().__init__` with them.
-    """
+    """Device, model and projection (or N, K), and M; a subclass calls `build`, adds to it, then calls `__init__`."""
 
     def build(self, device: str, projection: str) -> None:
         """Makes the controls for `projection` of the first model."""
@@ -47,8 +44,7 @@ class ProblemControls(Explorer):
         return GemmProblem(self.m.value, self.n.value, self.k.value)
 
     def _offer_projections(self, preferred: str | None = None) -> None:
-        custom = self.model.value is None
-        self.projection.disabled = custom
+        self.projection.disabled = custom = self.model.value is None
         self.n.disabled = self.k.disabled = not custom
         if not custom:
             shapes = [shape for shape in self.shapes if (shape.model, shape.parallel) == self.model.value]
@@ -136,8 +132,7 @@ class TacticControls(ProblemControls):
                 choices = self.kind.choices(self.problem, self.gpu)
             except ValueError:  # no legal tactic; `why_not` says why
                 choices = {}
-            fresh = self._built != self.kernel.value
-            if fresh:
+            if fresh := self._built != self.kernel.value:
                 self.fields = {field.name: Choice(field.name, self.redraw) for field in fields(self.kind)}
                 self.tactic_row.children = list(self.fields.values())
                 self._built = self.kernel.value

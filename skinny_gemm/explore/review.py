@@ -21,10 +21,7 @@ from .problem_controls import ProblemControls
 
 
 class ReviewExplorer(ProblemControls):
-    """Controls for a problem, a list of tactics for each kernel, and the pages of the review; Export writes the pack.
-
-    `data_dir` holds the recorded campaigns (the repository's data/ by default), `device` is a catalogued name.
-    """
+    """A problem, lists of tactics, pages of their review; Export writes the pack. `data_dir`: of `records.load`."""
 
     def __init__(self, data_dir: Path | None = None, device: str = devices.REFERENCE, projection: str = "latent_down"):
         self._all, self.campaigns = records.rows(data_dir), records.campaigns(data_dir)
@@ -37,8 +34,7 @@ class ReviewExplorer(ProblemControls):
         self.page = toggles("page", ["comparison", "bandwidth", "roofline", "resources"], "comparison")
         self.suggest_button = self.guarded_button("Suggested", "the candidates worth a look", self.take_suggested)
         self.answer, self.status, self._left_out = widgets.HTML(), widgets.HTML(), markup.left_out(data_dir)
-        self.pictures = [Picture(), Picture()]
-        self.progress = Progress()
+        self.pictures, self.progress = [Picture(), Picture()], Progress()
         self.build(device, projection)
         self.rows[0].append(self.mode)
         self.rows[2].append(self.suggest_button)

@@ -29,13 +29,13 @@ SASS_LINES = 24
 
 
 class Outcome(NamedTuple):
-    """The latest run, and what ran it."""
+    """The latest run, what ran it, for which GPU it was compiled, and its provenance."""
 
     tactic: Tactic
     problem: GemmProblem
-    gpu: devices.Device  #: compiled for
+    gpu: devices.Device
     run: Trial
-    source: dict[str, Any]  #: the provenance of the run
+    source: dict[str, Any]
 
 
 class RunExplorer(TacticControls):
@@ -60,10 +60,9 @@ class RunExplorer(TacticControls):
         tactic, problem, gpu = self.judge(), self.problem, self.gpu
         self.run_button.disabled = tactic is None
         if self.outcome:  # say which run is shown, and pale it where the controls describe another
-            ran, product, compiled_for = self.outcome[:3]
-            named = f"{ran} at {product.n}x{product.k}, M = {product.m}, {compiled_for.title}"
-            self.heading.value = f"<b>last run: {named}</b>"
-            same = (ran, product, compiled_for.name) == (self.tactic, problem, gpu.name)
+            ran, shape, on = self.outcome[:3]
+            self.heading.value = f"<b>last run: {ran} at {shape.n}x{shape.k}, M = {shape.m}, {on.title}</b>"
+            same = (ran, shape, on.name) == (self.tactic, problem, gpu.name)
             (self.last.remove_class if same else self.last.add_class)("sg-stale")
         if tactic:
             footprint = tactic.footprint(problem, gpu)
@@ -105,9 +104,8 @@ class RunExplorer(TacticControls):
 
 def _report(outcome: Outcome, equal: bool, seconds: float) -> str:
     """What the compiler and the run say, as a table; `equal`: all runs gave the same bits; `seconds`: everything."""
-    tactic, problem, run = outcome.tactic, outcome.problem, outcome.run
-    compiled, used = run.compiled, run.compiled.resources
-    several = len(run.results) > 1
+    tactic, problem, _, run, _ = outcome
+    compiled, used, several = run.compiled, run.compiled.resources, len(run.results) > 1
     off = [f"{run.relative_error(result):.2e}" + several * f" of {result.name}" for result in run.results]
     how = "3 launches" if run.backend == "cuda" else "in-order run and two adversarial schedules"
     return markup.facts(

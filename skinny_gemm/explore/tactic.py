@@ -15,6 +15,7 @@ from .. import device as devices
 from .. import records
 from ..analysis.performance import measured, recorded, used
 from ..artifact import Resources
+from ..bench.plan import MS
 from ..bench.task import Measurement, Task
 from ..figures import views
 from ..problem import GemmProblem
@@ -27,25 +28,21 @@ from .controls import button, toggles
 from .problem_controls import TacticControls
 
 SHOWN = ("against M", "against each field", "sensitivity")  #: what the charts show, the last two of a legal tactic
-LIVE_MS = (1, 2, 4, 8, 16, 32, 64)  #: measured live, beside the M on screen
 
 
 class TacticExplorer(TacticControls):
     """Controls for shape, kernel and tactic; legality in words; shared memory; and charts of one of three kinds.
 
-    Only what is shown is drawn. Times are recorded, or live, or the model's, and always say which. `data_dir` holds the
-    recorded campaigns (the repository's data/ by default), `device` is a catalogued name. Where a GPU is, *Measure
-    live* times the tactic on it; `machine(gpu, shapes)` makes the `bench.rig.Rig` for that.
+    `data_dir` holds the recorded campaigns (the repository's data/ by default), `device` is a catalogued name,
+    `machine(gpu, shapes)` makes the `bench.rig.Rig` with which *Measure live* times the tactic where a GPU is.
     """
 
     def __init__(self, data_dir: Path | None = None, device: str = devices.REFERENCE, machine: Callable | None = None):
-        self.data_dir = data_dir
+        self.data_dir, self._left_out = data_dir, markup.left_out(data_dir)
         self.records, self.campaigns = records.load(data_dir), records.campaigns(data_dir)
-        self._left_out = markup.left_out(data_dir)
-        self.live = self.records[:0]
+        self.live = self._table = self.records[:0]
         self.machine = machine or _machine
         self._key: tuple = ()  # what `_table` holds the points of: N, K, device, mode, and how many were measured live
-        self._table = self.live
         self._stop = threading.Event()
         self.mode = toggles("launches", list(records.MODES), "chained")
         self.best_button = self.guarded_button("Best recorded", "the fastest recorded tactic", self.take_best)
@@ -99,15 +96,12 @@ class TacticExplorer(TacticControls):
         self.draw()
 
     def measure(self) -> threading.Thread:
-        """Times the tactic on the GPU here at `LIVE_MS` and the M on screen, in a thread, which it returns.
-
-        ValueError in words without a GPU, on another than the one on screen, or for an illegal tactic.
-        """
+        """Times the tactic here at `MS` and the M on screen, in a thread, which it returns; ValueError if it cannot."""
         gpu = devices.current()
         if gpu is None or gpu.name != self.gpu.name:
             raise ValueError(f"The GPU here is {gpu.title if gpu else 'none'}, but {self.gpu.title} is on screen.")
         tactic, n, k, mode = self.checked(), self.n.value, self.k.value, self.mode.value
-        ms = [m for m in sorted({*LIVE_MS, self.m.value}) if tactic.why_not(GemmProblem(m, n, k), gpu) is None]
+        ms = [m for m in sorted({*MS, self.m.value}) if tactic.why_not(GemmProblem(m, n, k), gpu) is None]
         tasks = [Task.of(tactic.kernel, GemmProblem(m, n, k), tactic, mode) for m in ms]
         self._stop.clear()
         self.progress.value, self.progress.max = 0, len(tasks)

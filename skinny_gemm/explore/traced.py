@@ -30,10 +30,7 @@ def schedules(value: str, width: str = "420px") -> widgets.SelectionSlider:
 
 
 class TracedExplorer(ViewExplorer):
-    """An explorer of one run in the interpreter: it says so while it compiles and runs, and when that failed.
-
-    A subclass has the controls `m`, `schedule` and, by its name, each field of the tactic that is not `fixed`.
-    """
+    """One run in the interpreter; a subclass has controls `m`, `schedule` and each field that is not `fixed`."""
 
     N, K = 64, 1024
     kind: type[Tactic] = WsGemmTactic
@@ -115,10 +112,7 @@ class TracedExplorer(ViewExplorer):
 
 
 class SteppedExplorer(TracedExplorer):
-    """A traced run with a cursor in logical time: a timeline, whole or around the cursor, and what each warp does then.
-
-    A subclass calls `build`, then `super().__init__` with the rows, and sets `spans` when it reads a run.
-    """
+    """A traced run with a cursor in logical time; a subclass calls `build`, then `__init__`; `read` sets `spans`."""
 
     spans: pd.DataFrame  #: of logical time; a row has at least `start` and `end`
     state: Callable[[], pd.DataFrame]  #: of a subclass: what every warp does at the cursor, a row for each

@@ -51,10 +51,9 @@ class SwizzleExplorer(ViewExplorer):
         self.source.value = source_of(address, swizzle.tile_offset if self.swizzled.value else swizzle.plain_offset)
 
     def views(self) -> list[View]:
-        names = ("operand", "swizzled", "k_tile", "warp", "phase", "lane")
-        chosen = {name: getattr(self, name).value for name in names}
-        operand, k_tile = chosen["operand"], chosen["k_tile"]
-        bank = None if self.bank.value < 0 else self.bank.value
+        controls = ("operand", "swizzled", "k_tile", "warp", "phase", "lane")
+        chosen = {name: getattr(self, name).value for name in controls}
+        operand, k_tile, bank = chosen["operand"], chosen["k_tile"], None if self.bank.value < 0 else self.bank.value
         facts = provenance("model", kernel=WarpSplitKTactic.kernel, **chosen, bank=bank)
         order = "swizzled" if chosen["swizzled"] else "rowmajor"
         where = "-".join(f"{name}{facts[name]}" for name in ("warp", "phase", "lane", "bank") if name in facts)

@@ -25,15 +25,12 @@ class WeightStationaryExplorer(ViewExplorer):
     """Layouts only: the K permutation lane by lane, and the weights of a cluster over CTAs, warps and memories."""
 
     def __init__(self) -> None:
-        self.lane = slider("lane", 0, 31, 13, "340px")
-        self.block = slider("block", 0, 1, 2, "240px")
+        self.lane, self.block = slider("lane", 0, 31, 13, "340px"), slider("block", 0, 1, 2, "240px")
         self.k = toggles("K", [1024, 2048, 7168], 2048)
-        self.rt = toggles("rt", [1, 2, 4], 2)
-        self.kq = toggles("kq", [1, 2, 4], 2)
+        self.rt, self.kq = toggles("rt", [1, 2, 4], 2), toggles("kq", [1, 2, 4], 2)
         self.ks = toggles("ks", [1, 2, 4, 8], 4)
         self.staged = slider("staged", 0, 8, 3, "240px")
-        self.cta = slider("CTA", 0, 7, 1, "200px")
-        self.warp = slider("warp", 0, 15, 2, "200px")
+        self.cta, self.warp = slider("CTA", 0, 7, 1, "200px"), slider("warp", 0, 15, 2, "200px")
         self.permutation, self.placement = Picture(), Picture()
         self._fragments = stationary.fragment_table()  # the same for every lane and block
         self.verdict, self.source = widgets.HTML(), widgets.HTML()
@@ -62,8 +59,7 @@ class WeightStationaryExplorer(ViewExplorer):
 
     def views(self) -> list[View]:
         t, k, lane, cta, warp = self.tactic, self.k.value, self.lane.value, self.cta.value, self.warp.value
-        part = cta * t.kq + warp % t.kq
-        blocks = t.blocks(self.problem)
+        part, blocks = cta * t.kq + warp % t.kq, t.blocks(self.problem)
         column = layout.k_column(part, self.block.value, 0, blocks)  # the first K of the chosen block
         load = provenance("model", kernel=t.kernel, lane=lane, column=column)
         place = provenance("model", kernel=t.kernel, tactic=str(t), k=k, cta=cta, warp=warp)
@@ -84,8 +80,7 @@ class ExposureExplorer(TracedExplorer):
     def __init__(self) -> None:
         late = dict(continuous_update=False)  # each value is a compilation and a run
         self.m = choice("M", [1, 8, 16], 8, "200px", **late)
-        self.rt = toggles("rt", [1, 2, 4], 1)
-        self.kq = toggles("kq", [1, 2, 4], 2)
+        self.rt, self.kq = toggles("rt", [1, 2, 4], 1), toggles("kq", [1, 2, 4], 2)
         self.ks = toggles("ks", [1, 2, 4], 2)
         self.staged = slider("staged", 0, 8, 2, "240px", **late)
         self.ch = slider("ch", 0, 4, 2, "200px", **late)
@@ -118,8 +113,7 @@ class GatherExplorer(TracedExplorer):
 
     def __init__(self) -> None:
         self.m = choice("M", [1, 8, 16, 20, 32], 20, continuous_update=False)  # each value is a run
-        self.rt = toggles("rt", [1, 2], 2)
-        self.kq = toggles("kq", [1, 2], 2)
+        self.rt, self.kq = toggles("rt", [1, 2], 2), toggles("kq", [1, 2], 2)
         self.ks = toggles("ks", [2, 4, 8], 4)
         self.block = slider("block", 0, 5, 3)
         self.schedule = schedules("adversarial(1)")
@@ -157,10 +151,8 @@ class SettleExplorer(SteppedExplorer):
 
     def __init__(self) -> None:
         self.m = choice("M", [8, 12, 16, 20, 24, 32], 32, "260px", continuous_update=False)  # each value is a run
-        self.tg = toggles("tg", [8, 16], 8)
-        self.ks = toggles("ks", [2, 4], 2)
-        self.rt = toggles("rt", [1, 2], 2)
-        self.kq = toggles("kq", [1, 2], 2)
+        self.tg, self.ks = toggles("tg", [8, 16], 8), toggles("ks", [2, 4], 2)
+        self.rt, self.kq = toggles("rt", [1, 2], 2), toggles("kq", [1, 2], 2)
         self.cta = slider("CTA", 0, 1, 0, "200px")
         self.schedule = schedules("in_order", "400px")
         self.build(["over time", AROUND, "owners and pushes"], "440px")
@@ -188,11 +180,9 @@ class SettleExplorer(SteppedExplorer):
         return cluster.settle_state(self.stepped(), self.cursor.value)
 
     def draw(self) -> None:
-        moving = self.view.value != "owners and pushes"
-        for widget in (self.timeline, self.doing):
-            widget.layout.display = "" if moving else "none"
-        for widget in (self.owners, self.traffic):
-            widget.layout.display = "none" if moving else ""
+        moving, owning = ("none", "") if self.view.value == "owners and pushes" else ("", "none")
+        self.timeline.layout.display = self.doing.layout.display = moving
+        self.owners.layout.display = self.traffic.layout.display = owning
         super().draw()
 
     def views(self) -> list[View]:

@@ -1,6 +1,7 @@
-"""Every notebook is committed in canonical form, byte for byte, and becomes a script; the form holds its promises."""
+"""Every notebook is committed in canonical form, byte for byte, becomes a script, and links to files that are there."""
 
 import json
+import re
 
 import nbformat
 import pytest
@@ -24,6 +25,14 @@ def test_a_script_of_the_notebook_is_python(path):
     compile(script, f"{path.stem}.py", "exec")
     cells = [cell for cell in json.loads(path.read_bytes())["cells"] if cell["cell_type"] == "code"]
     assert cells and all("".join(cell["source"]) in script for cell in cells)
+
+
+@pytest.mark.parametrize("path", notebooks(), ids=lambda path: path.stem)
+def test_every_link_of_the_notebook_leads_to_a_file(path):
+    cells = [cell for cell in json.loads(path.read_bytes())["cells"] if cell["cell_type"] == "markdown"]
+    text = "\n".join("".join(cell["source"]) for cell in cells)
+    links = re.findall(r"""(?:\]\(|(?:src|href)=["'])(?!\w+:|#)([^)#\s"']+)""", text)
+    assert links and [link for link in links if not (path.parent / link).is_file()] == []
 
 
 def executed_notebook() -> dict:

@@ -16,9 +16,10 @@ README, MEASURING, CONTRIBUTING = (
 )
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/measuring.md", "docs/contributing.md"])
+@pytest.mark.parametrize("page", ["README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))])
 def test_every_link_leads_to_a_file(page):
-    links = re.findall(r"\]\(([^)#:]+)\)", (ROOT / page).read_text(encoding="utf-8"))
+    text = (ROOT / page).read_text(encoding="utf-8")
+    links = re.findall(r"""(?:\]\(|(?:src|href)=["'])(?!\w+:|#)([^)#\s"']+)""", text)
     assert [link for link in links if not ((ROOT / page).parent / link).is_file()] == []
     assert len(links) > 5 or page != "README.md"
 
