@@ -84,7 +84,7 @@ class Generator(Writer):
         loads = [f"v{n} = R[{n}]" for n in self.read_first]
         return [head] + [" " + line for line in loads + self.out + tail or ["pass"]]
 
-    def emit(self, ins: Instruction):
+    def emit(self, ins: Instruction) -> None:
         """Writes the lines of one instruction."""
         row = self.flow.rows[ins.index]
         if row.jump:
@@ -101,7 +101,7 @@ class Generator(Writer):
         if traced and "mbarrier" in ins.op:  # afterwards: the table shows what the event made of the barrier
             self.trace(ins)
 
-    def trace(self, ins: Instruction):
+    def trace(self, ins: Instruction) -> None:
         """Reports an instruction to the trace: its first address and, of a copy, the source and the bytes."""
         address = next((o for o in ins.operands if isinstance(o, Address) and not isinstance(o.base, str)), None)
         wide = isa.access(ins)[0] == "global"

@@ -49,7 +49,7 @@ def line(template: str) -> Callable[[Writer, Instruction], None]:
     return emit
 
 
-def nothing(w: Writer, ins: Instruction):
+def nothing(w: Writer, ins: Instruction) -> None:
     """No code: what has no effect here, jumps, and what the machine executes."""
 
 
@@ -88,7 +88,7 @@ def _items(operand) -> tuple:
 # Data movement
 
 
-def move(w: Writer, ins: Instruction):
+def move(w: Writer, ins: Instruction) -> None:
     d, a = ins.operands
     kind = ins.op[-1]
     parts = d if isinstance(d, Vector) else a
@@ -105,14 +105,14 @@ def move(w: Writer, ins: Instruction):
         w.result(item, f"({w.value(a, kind)} >> {w.constant(i * part, wide)}).astype(u{part // 8})", f"b{part}")
 
 
-def convert_integer(w: Writer, ins: Instruction):
+def convert_integer(w: Writer, ins: Instruction) -> None:
     to, source = ins.op[1:]
     d, a = ins.operands
     step = f"{'i' if source[0] == 's' else 'u'}{width_of(to) // 8}"
     w.result(d, f"{w.value(a, source)}.astype({step}).view(u{width_of(to) // 8})", "u" + to[1:])
 
 
-def load_parameter(w: Writer, ins: Instruction):
+def load_parameter(w: Writer, ins: Instruction) -> None:
     d, a = ins.operands
     place = w.parameters[a.base].offset + a.offset, width_of(ins.op[-1]) // 8
     if place not in {(p.offset, p.size) for p in w.parameters.values()}:  # only whole parameters
@@ -148,7 +148,7 @@ def _call(how: str, w: Writer, ins: Instruction, address: Address) -> str:
     return f"g.{how}_{'cluster' if space == 'dsmem' else space}({ins.index}, {at}"
 
 
-def load(w: Writer, ins: Instruction):
+def load(w: Writer, ins: Instruction) -> None:
     d, a = ins.operands[:2]
     bits, registers = width_of(ins.op[-1]), _elements(w, d)
     text = f"{_call('load', w, ins, a)}, {access_bytes(ins)}, {w.mask})"
@@ -164,24 +164,24 @@ def _words(w: Writer, ins: Instruction) -> str:
     return f"({', '.join(w.value(item, kind) for item in _elements(w, ins.operands[1]))},)"
 
 
-def store(w: Writer, ins: Instruction):
+def store(w: Writer, ins: Instruction) -> None:
     w.line(f"{_call('store', w, ins, ins.operands[0])}, {_words(w, ins)}, {w.mask})")
 
 
-def store_async(w: Writer, ins: Instruction):
+def store_async(w: Writer, ins: Instruction) -> None:
     a, _, barrier = ins.operands
     text = f"{w.address(a)}, {w.address(barrier)}, {w.mask}, {access_bytes(ins)}"
     w.line(f"g.transfer({ins.index}, {text}, words={_words(w, ins)})")
 
 
-def policy(w: Writer, ins: Instruction):
+def policy(w: Writer, ins: Instruction) -> None:
     w.result(ins.operands[0], w.constant(0, "u8"), "b64")
 
 
 # Integers and logic
 
 
-def shift(w: Writer, ins: Instruction):
+def shift(w: Writer, ins: Instruction) -> None:
     d, a, b = ins.operands
     kind, left = ins.op[-1], ins.op[0] == "shl"
     if isinstance(b, Imm) and 0 <= b.value < width_of(kind):
@@ -191,7 +191,7 @@ def shift(w: Writer, ins: Instruction):
     w.result(d, text, kind)
 
 
-def compare(w: Writer, ins: Instruction):
+def compare(w: Writer, ins: Instruction) -> None:
     d, a, b, *combine = ins.operands
     how, kind = ins.op[1], ins.op[-1]
     if how in ("lo", "ls", "hi", "hs"):
@@ -213,7 +213,7 @@ def compare(w: Writer, ins: Instruction):
 # Warp level
 
 
-def shuffle(w: Writer, ins: Instruction):
+def shuffle(w: Writer, ins: Instruction) -> None:
     d, a, b, c, members = ins.operands
     w.line(f"g.converged({ins.index}, {w.value(members, 'u32')}, {w.mask})")
     text = f"ops.shuffle({ins.op[2]!r}, {w.value(a, 'b32')}, {w.value(b, 'u32')}, {w.value(c, 'u32')})"
@@ -222,7 +222,7 @@ def shuffle(w: Writer, ins: Instruction):
     w.spread(text, d.items, ["b32", "pred"])
 
 
-def reduce(w: Writer, ins: Instruction):
+def reduce(w: Writer, ins: Instruction) -> None:
     d, a, members = ins.operands
     name, kind = ins.op[2:]
     lanes = w.value(members, "u32")
@@ -230,18 +230,18 @@ def reduce(w: Writer, ins: Instruction):
     w.result(d, f"ops.reduce_lanes({name!r}, {w.value(a, kind)}, ops.lane_mask({lanes}))", kind)
 
 
-def active_lanes(w: Writer, ins: Instruction):
+def active_lanes(w: Writer, ins: Instruction) -> None:
     mask = "TRUE" if w.mask == "None" else w.mask
     w.result(ins.operands[0], f"ops.vote('ballot', {mask}, TRUE)", "b32")
 
 
-def elect(w: Writer, ins: Instruction):
+def elect(w: Writer, ins: Instruction) -> None:
     elected, members = ins.operands
     leader, elected = elected.items if isinstance(elected, Vector) else (Reg("_"), elected)
     w.spread(f"g.elect({ins.index}, {w.value(members, 'u32')}, {w.mask})", (leader, elected), ["b32", "pred"])
 
 
-def ldmatrix(w: Writer, ins: Instruction):
+def ldmatrix(w: Writer, ins: Instruction) -> None:
     d, a = ins.operands
     registers, count = _items(d), int(ins.op[4][1:])
     if len(registers) != count:
@@ -252,7 +252,7 @@ def ldmatrix(w: Writer, ins: Instruction):
     w.spread(text, registers, ["b32"] * count)
 
 
-def multiply_matrices(w: Writer, ins: Instruction):
+def multiply_matrices(w: Writer, ins: Instruction) -> None:
     d, a, b, c = ins.operands
     if any(w.widths.get(r.name, 32) != 32 for r in d.items):
         w.refuse()
@@ -269,7 +269,7 @@ def multiply_matrices(w: Writer, ins: Instruction):
 # Asynchronous copies and barriers
 
 
-def copy_async(w: Writer, ins: Instruction):
+def copy_async(w: Writer, ins: Instruction) -> None:
     dst, src, size, *source_size = ins.operands[:-1] if CACHE_HINT in ins.op else ins.operands
     if size.value not in COPY_BYTES:
         w.refuse()
@@ -277,7 +277,7 @@ def copy_async(w: Writer, ins: Instruction):
     w.line(f"g.copy_async({ins.index}, {w.address(dst)}, {w.address(src, 64)}, {size.value}, {valid}, {w.mask})")
 
 
-def arrive(w: Writer, ins: Instruction):
+def arrive(w: Writer, ins: Instruction) -> None:
     state, a, *count = ins.operands
     cluster = "shared::cluster" in ins.op
     if cluster and state != Reg("_"):

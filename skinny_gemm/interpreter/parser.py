@@ -147,7 +147,7 @@ def width_of(kind: str) -> int:
     return 1 if kind == "pred" else int(re.sub(r"\D", "", kind))
 
 
-def registers(operand) -> list[str]:
+def registers(operand: Any) -> list[str]:
     """Names of the registers an operand mentions."""
     kind = type(operand)
     if kind is Reg:

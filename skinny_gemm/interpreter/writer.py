@@ -4,7 +4,7 @@ This is all that the emitters see of the code generator (codegen.py), which adds
 """
 
 from functools import cache
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -45,7 +45,7 @@ class Writer:
         self.mask = "None"
         self.start(None)
 
-    def start(self, fusion: "MmaFusion | None"):
+    def start(self, fusion: "MmaFusion | None") -> None:
         """Begins a block."""
         self.fusion = fusion
         self.out: list[str] = []
@@ -57,7 +57,7 @@ class Writer:
         """Raises `UnsupportedInstruction` for the current instruction."""
         raise unsupported(self.ins)
 
-    def line(self, text: str):
+    def line(self, text: str) -> None:
         self.out.append(text)
 
     def temporary(self, expression: str) -> str:
@@ -66,7 +66,7 @@ class Writer:
         self.line(f"w{self.temporaries} = {expression}")
         return f"w{self.temporaries}"
 
-    def spread(self, expression: str, registers: tuple, kinds: list[str]):
+    def spread(self, expression: str, registers: tuple, kinds: list[str]) -> None:
         """Writes a tuple of values, computed as `kinds`, to registers."""
         name = self.temporary(expression)
         for i, (register, kind) in enumerate(zip(registers, kinds, strict=True)):
@@ -103,7 +103,7 @@ class Writer:
         register, negated = guard
         return ("~" if negated else "") + self.register(register.name)
 
-    def value(self, operand, kind: str) -> str:
+    def value(self, operand: Any, kind: str) -> str:
         """An expression for an operand as `kind`: a PTX type such as u32, s64, b16, f32 or pred."""
         if kind == "pred":
             if isinstance(operand, Imm):
@@ -143,7 +143,7 @@ class Writer:
             text = f"({text} + {self.constant(operand.offset, f'u{bits // 8}')})"
         return text
 
-    def result(self, operand: Reg, expression: str, kind: str):
+    def result(self, operand: Reg, expression: str, kind: str) -> None:
         """Writes a value computed as `kind` to a register, as bits of its own width; a guard keeps the other lanes."""
         if kind != "pred":
             have, letter = width_of(kind), dtype_of(kind)[0]
