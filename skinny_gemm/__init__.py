@@ -7,28 +7,21 @@ from importlib import import_module
 
 __version__ = "0.1.0"
 
-#: public name -> the module that defines it
-_EXPORTS = {
-    "FrontProblem": "skinny_gemm.problem",
-    "GemmProblem": "skinny_gemm.problem",
-    "Mailbox": "skinny_gemm.runtime",
-    "MissingPublisher": "skinny_gemm.runtime",
-    "PreparedWarpSplitK": "skinny_gemm.runtime",
-    "PreparedWsGemm": "skinny_gemm.runtime",
-    "WarpSplitKTactic": "skinny_gemm.tactics",
-    "WsGemmTactic": "skinny_gemm.tactics",
-    "matmul": "skinny_gemm.runtime",
+_NAMES = {  #: module -> its public names
+    "problem": "FrontProblem GemmProblem",
+    "runtime": "Mailbox MissingPublisher PreparedWarpSplitK PreparedWsGemm matmul",
+    "tactics": "WarpSplitKTactic WsGemmTactic",
 }
-_SUBMODULES = {"interpreter"}
+_MODULES = {name: f".{module}" for module, names in _NAMES.items() for name in names.split()}
 
-__all__ = sorted([*_EXPORTS, *_SUBMODULES])
+__all__ = sorted([*_MODULES, "interpreter"])
 
 
 def __getattr__(name: str):
-    if name in _SUBMODULES:
-        return import_module(f"skinny_gemm.{name}")
-    if name in _EXPORTS:
-        return getattr(import_module(_EXPORTS[name]), name)
+    if name == "interpreter":
+        return import_module(".interpreter", __name__)
+    if name in _MODULES:
+        return getattr(import_module(_MODULES[name], __name__), name)
     raise AttributeError(f"module 'skinny_gemm' has no attribute {name!r}")
 
 

@@ -18,7 +18,8 @@ from typing import Any
 from .. import device as devices
 from ..commit import commit
 from ..problem import GemmProblem
-from ..records import Campaign, CampaignWriter, Point, campaigns_dir
+from ..records import Campaign, CampaignWriter, Point
+from ..records.store import campaigns_dir
 from . import clocks, graphs, peers
 from .plan import Request, plan
 from .task import Progress, Task, compile_all

@@ -37,11 +37,11 @@ class Request:
         for peer in self.peers:
             check_choice("peer", peer, PEERS)
         check_choice("weights", self.weights, WEIGHTS)
-        if isinstance(self.tactics, str):
-            sweep.check(self.tactics)
-        else:
-            for text in self.tactics:
-                parse(text)
+        for text in [] if isinstance(self.tactics, str) else self.tactics:
+            parse(text)
+        if isinstance(self.tactics, str) and self.tactics not in sweep.CHOICES:
+            allowed = ", ".join(map(repr, sweep.CHOICES))
+            raise ValueError(f"tactics is {self.tactics!r}, but must be {allowed} or a list of tactics.")
         shapes = [(problem.n, problem.k) for problem in self.problems]
         if twice := [shape for shape in shapes if shapes.count(shape) > 1]:
             raise ValueError(f"{twice[0][0]}x{twice[0][1]} is asked for as two different problems.")

@@ -105,7 +105,7 @@ def summary(given: Given) -> Answer:
     """
     from ..records.standing import summary
 
-    described, rows = records.read_campaign(records.campaign_folder(given.campaign))
+    described, rows = records.read_campaign(records.store.campaign_folder(given.campaign))
     lines = summary(described, rows)
     return Answer({"campaign": asdict(described), "lines": lines}, "\n".join(lines))
 
@@ -118,7 +118,7 @@ def pruning(given: Given) -> Answer:
     """
     from ..records.pruning import costs_of, lines
 
-    swept = costs_of(*records.read_campaign(records.campaign_folder(given.campaign)))
+    swept = costs_of(*records.read_campaign(records.store.campaign_folder(given.campaign)))
     plain = [asdict(cost) | {"cost": cost.cost, "verdict": str(cost.verdict)} for cost in swept]
     return Answer(plain, "\n".join(lines(swept)))
 

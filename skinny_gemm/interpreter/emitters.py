@@ -7,8 +7,7 @@ The lines call the group of warps (`g`), NumPy or `arithmetic` (`ops`). Opcode a
 from collections import defaultdict
 from collections.abc import Callable
 
-from .errors import unsupported
-from .parser import Address, Imm, Instruction, Reg, Vector, width_of
+from .parser import Address, Imm, Instruction, Reg, Vector, unsupported, width_of
 from .writer import Writer, dtype_of
 
 COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "lo": "<", "ls": "<=", "hi": ">",

@@ -1,7 +1,5 @@
 """What can go wrong in an interpreted kernel, one class per kind. A message is one sentence that names the place."""
 
-from typing import Any
-
 
 class InterpreterError(Exception):
     """Anything the interpreter reports about a kernel."""
@@ -13,13 +11,6 @@ class PtxSyntaxError(InterpreterError):
 
 class UnsupportedInstruction(InterpreterError):
     """The PTX holds an instruction that the interpreter does not execute."""
-
-
-def unsupported(ins: Any) -> UnsupportedInstruction:
-    """The error for an instruction that is no form that the interpreter executes."""
-    return UnsupportedInstruction(
-        f"PTX line {ins.line}: the interpreter does not execute {ins.opcode!r} (in {ins.text!r})."
-    )
 
 
 class MemoryAccessError(InterpreterError):

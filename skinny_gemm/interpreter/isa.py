@@ -13,8 +13,7 @@ from functools import cache
 
 from . import emitters as emit
 from .emitters import CACHE_HINT, ORDERS, SPACES, access_bytes, line, nothing, space_of, value
-from .errors import unsupported
-from .parser import Address, Float, Imm, Instruction, Reg, Special, Target, Vector
+from .parser import Address, Float, Imm, Instruction, Reg, Special, Target, Vector, unsupported
 from .writer import Writer
 
 BITS, INT, FLOAT = "b16|b32|b64", "u16|u32|u64|s16|s32|s64", "f32|f64"

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .errors import PtxSyntaxError
+from .errors import PtxSyntaxError, UnsupportedInstruction
 
 SHARED_BASE = 1024  #: first shared-memory address: below lie the 1,024 bytes that the system reserves per CTA
 
@@ -74,6 +74,12 @@ class Instruction(NamedTuple):
     @property
     def opcode(self) -> str:
         return ".".join(self.op)
+
+
+def unsupported(ins: Instruction) -> UnsupportedInstruction:
+    """The error for an instruction that is no form that the interpreter executes."""
+    text = f"PTX line {ins.line}: the interpreter does not execute {ins.opcode!r} (in {ins.text!r})."
+    return UnsupportedInstruction(text)
 
 
 class Parameter(NamedTuple):

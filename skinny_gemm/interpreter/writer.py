@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from . import arithmetic as ops
-from .errors import unsupported
-from .parser import Address, Float, Imm, Instruction, Kernel, Reg, width_of
+from .parser import Address, Float, Imm, Instruction, Kernel, Reg, unsupported, width_of
 
 if TYPE_CHECKING:
     from .fuse import MmaFusion

@@ -2,23 +2,10 @@
 
 from .schema import BOUNDS, COLUMNS, MODES, PEERS, WEIGHTS, Campaign, Point, Record, failed_point, fastest, is_slow
 from .statistics import ExposedSamples, Samples, interval_of
-from .store import (
-    BrokenCampaign,
-    CampaignWriter,
-    campaign_folder,
-    campaigns,
-    campaigns_dir,
-    load,
-    load_campaign,
-    problems,
-    read_campaign,
-    read_rows,
-    rows,
-    samples,
-)
+from .store import BrokenCampaign, CampaignWriter, campaigns, load, load_campaign, problems, read_campaign, rows
 
 __all__ = [
     "BOUNDS", "COLUMNS", "MODES", "PEERS", "WEIGHTS", "BrokenCampaign", "Campaign", "CampaignWriter", "ExposedSamples",
-    "Point", "Record", "Samples", "campaign_folder", "campaigns", "campaigns_dir", "failed_point", "fastest",
-    "interval_of", "is_slow", "load", "load_campaign", "problems", "read_campaign", "read_rows", "rows", "samples",
+    "Point", "Record", "Samples", "campaigns", "failed_point", "fastest", "interval_of", "is_slow", "load",
+    "load_campaign", "problems", "read_campaign", "rows",
 ]  # fmt: skip

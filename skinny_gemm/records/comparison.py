@@ -70,13 +70,9 @@ class Comparison:
         return {
             "first": {name: getattr(self.first, name) for name in facts},
             "second": {name: getattr(self.second, name) for name in facts},
-            "same_commit": self.same_commit,
-            "same_board": self.same_board,
-            "tolerance": self.tolerance,
+            **{name: getattr(self, name) for name in ("same_commit", "same_board", "tolerance")},
             "common": len(self.pairs),
-            "only_first": self.only_first,
-            "only_second": self.only_second,
-            "counts": self.counts,
+            **{name: getattr(self, name) for name in ("only_first", "only_second", "counts")},
             "shares": {name: round(share, 4) for name, share in self.shares.items()},
             "median_ratio": round(self.median_ratio, 5),
             "points": points,
@@ -115,7 +111,11 @@ class Comparison:
         changed = [pair for pair in self.pairs if pair.verdict != Verdict.SAME]
         if changed:
             text += ["", f"the largest changes of the {len(changed):,} points that are not the SAME, microseconds:"]
-            text += [_change(pair) for pair in changed[:WORST]]
+            for pair in changed[:WORST]:
+                first, second = (
+                    f"{r.median_us:8.3f} ({r.low_us:.3f} to {r.high_us:.3f})" for r in (pair.first, pair.second)
+                )
+                text.append(f"{pair.verdict:9} {first} -> {second} {pair.ratio - 1:+7.1%}  {pair.first.point}")
         return text
 
 
@@ -142,8 +142,3 @@ def _line(campaign: Campaign) -> str:
     state = "" if campaign.complete else ", NOT complete"
     dirty = " with uncommitted changes" if campaign.dirty else ""
     return f"{campaign.id}: {campaign.gpu}, commit {campaign.commit[:8]}{dirty}, {campaign.date}{state}"
-
-
-def _change(pair: Pair) -> str:
-    first, second = (f"{r.median_us:8.3f} ({r.low_us:.3f} to {r.high_us:.3f})" for r in (pair.first, pair.second))
-    return f"{pair.verdict:9} {first} -> {second} {pair.ratio - 1:+7.1%}  {pair.first.point}"

@@ -10,12 +10,6 @@ CHOICES = ("default", "coarse", "full")
 FULL_MOST = 1000  #: tactics of one problem in a full sweep: warp split-K has up to 300, the front kernel thousands
 
 
-def check(choice: str) -> None:
-    """ValueError unless `choice` is one of `CHOICES`."""
-    if choice not in CHOICES:
-        raise ValueError(f"tactics is {choice!r}, but must be {', '.join(map(repr, CHOICES))} or a list of tactics.")
-
-
 def select(kernel: str, problem: GemmProblem, device: Device, choice: str | Sequence[Tactic]) -> list[Tactic]:
     """The legal ones of a list, or the default and the grid of "coarse" or "full"; ValueError for none or too many."""
     kind = tactic_type(kernel)
@@ -23,7 +17,6 @@ def select(kernel: str, problem: GemmProblem, device: Device, choice: str | Sequ
         if legal := [tactic for tactic in choice if tactic.why_not(problem, device) is None]:
             return legal
         raise ValueError(f"None of the tactics listed can run {problem.n}x{problem.k} at M = {problem.m}.")
-    check(choice)
     grids = {"coarse": kind.coarse, "full": kind.enumerate}
     more = grids[choice](problem, device) if choice in grids else []
     if choice == "full" and len(more) > FULL_MOST:

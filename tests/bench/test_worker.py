@@ -139,7 +139,7 @@ def test_an_interrupt_keeps_what_was_measured_and_resume_does_the_rest(tmp_path,
         campaign.run_campaign(writer(folder, resume=True), rest, worker)
     assert [row.m for row in records.rows(tmp_path)] == [task.point.m for task in rest]
     assert (
-        list(records.samples("c1", tmp_path)) == [task.point for task in rest]
+        list(records.store.samples("c1", tmp_path)) == [task.point for task in rest]
         and records.campaigns(tmp_path)["c1"].complete
     )
 

@@ -322,7 +322,7 @@ def test_a_summary_names_the_machine_and_every_problem(call):
     status, out, _ = call(f"summary {shlex.quote(str(SYNTHETIC))}")
     lines = out.splitlines()
     assert status == 0 and lines[0].startswith("synthetic: SYNTHETIC") and lines[1].startswith("ceilings: {")
-    problems = {(r.n, r.k, r.m, r.mode) for r in records.read_rows(SYNTHETIC / "records.csv") if r.is_ours}
+    problems = {(r.n, r.k, r.m, r.mode) for r in records.store.read_rows(SYNTHETIC / "records.csv") if r.is_ours}
     assert sum(line.split()[3] == "warp-splitk" for line in lines[3:-1]) == len(problems) > 10
     told = json.loads(call(f"summary {shlex.quote(str(SYNTHETIC))} --json")[1])
     assert told["lines"] == lines and told["campaign"]["id"] == "synthetic"

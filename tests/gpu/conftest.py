@@ -10,14 +10,13 @@ import pytest
 import torch
 
 from skinny_gemm import device
-from skinny_gemm.runtime import ARCHITECTURES
 
 
 @pytest.fixture(scope="session", autouse=True)
 def gpu():
     gpu = device.current()
-    if gpu is None or gpu.arch not in ARCHITECTURES:
-        pytest.skip(f"needs a GPU of {', '.join(ARCHITECTURES)}; here is {gpu.arch if gpu else 'none'}")
+    if gpu is None or gpu.arch not in device.architectures():
+        pytest.skip(f"needs a GPU of {', '.join(device.architectures())}; here is {gpu.arch if gpu else 'none'}")
     return gpu
 
 

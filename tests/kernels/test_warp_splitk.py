@@ -14,7 +14,7 @@ import pytest
 from skinny_gemm import device, interpreter
 from skinny_gemm.kernels import ptx
 from skinny_gemm.problem import GemmProblem
-from skinny_gemm.runtime import ARCHITECTURES, bind, compile_jit, compile_kernel, sass
+from skinny_gemm.runtime import bind, compile_jit, compile_kernel, sass
 from skinny_gemm.runtime.bfloat16 import from_bits, to_bits
 from skinny_gemm.tactics import WarpSplitKTactic
 from tests.support.covering import combinations, cover
@@ -115,14 +115,14 @@ def odd_descriptors(cubin):
     ]
 
 
-@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("arch", device.architectures())
 def test_legal_tactics_compile_for_every_architecture(arch):
     """All for the first, which the tests above run; for the others as many as show every two fields' values.
 
     compile_kernel refuses a mis-encoded copy, so that compiling is the scan; the disassembler confirms a few.
     """
     covering = cover(EVERY, lambda tactic: combinations(vars(tactic), 2))
-    for i, tactic in enumerate(EVERY if arch == ARCHITECTURES[0] else covering):
+    for i, tactic in enumerate(EVERY if arch == device.architectures()[0] else covering):
         compiled = compile_kernel(tactic, GemmProblem(1, *SMALL), arch=arch)
         assert f".target {arch}" in compiled.ptx and compiled.arch == arch
         assert compiled.resources.spill_bytes == 0 and compiled.resources.registers <= 128
@@ -131,7 +131,7 @@ def test_legal_tactics_compile_for_every_architecture(arch):
             assert sass.opcode_counts(compiled.cubin)["LDGSTS"] > 0
 
 
-@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("arch", device.architectures())
 def test_the_scan_finds_the_fault_that_a_uniform_base_provokes(monkeypatch, arch):
     """Without the vector register the assembler really does emit odd descriptors, and the scan sees just those."""
     from skinny_gemm.kernels import warp_splitk

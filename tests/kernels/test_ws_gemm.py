@@ -14,7 +14,7 @@ import pytest
 
 from skinny_gemm import device, interpreter
 from skinny_gemm.problem import FrontProblem, GemmProblem
-from skinny_gemm.runtime import ARCHITECTURES, bind, compile_kernel, sass
+from skinny_gemm.runtime import bind, compile_kernel, sass
 from skinny_gemm.runtime.bfloat16 import to_bits
 from skinny_gemm.runtime.trials import random_operands, stray_writes, trial, values
 from skinny_gemm.runtime.verify import verify
@@ -139,7 +139,7 @@ def test_rows_past_m_are_neither_read_nor_published():
         assert not stray_writes(out[:11], tactic.output(problem), tactic.results(problem))
 
 
-@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("arch", device.architectures())
 @pytest.mark.parametrize("options", [{}, {"transport": "peers", "peers": 8}, {"transport": "multicast"}], ids=str)
 def test_every_transport_compiles_for_every_architecture(arch, options):
     for text in ("2,2,2,1,0,1", "2,2,2,1,8,1"):

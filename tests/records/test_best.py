@@ -15,7 +15,7 @@ from tests.support.records import FAST, FIXTURES, SLOW, write
 
 
 def test_best_agrees_with_a_scan():
-    rows = records.read_rows(FIXTURES / "campaigns" / "synthetic" / "records.csv")
+    rows = records.store.read_rows(FIXTURES / "campaigns" / "synthetic" / "records.csv")
     for n, k, m, mode in {(r.n, r.k, r.m, r.mode) for r in rows if r.kernel == "warp-splitk"}:
         here = [r for r in rows if (r.n, r.k, r.mode) == (n, k, mode)]
         found = best(n, k, m, mode, data_dir=FIXTURES)

@@ -25,7 +25,7 @@ COARSE = {str(tactic) for tactic in WarpSplitKTactic.coarse(PROBLEM, H200)}
 def sweep(root, tactics=ALL, seed=0):
     rng = random.Random(seed)
     folder = write(root, "2026-01-01", {Point("warp-splitk", N, K, M, t): rng.uniform(4, 5) for t in tactics})
-    return folder, records.read_rows(folder / "records.csv")
+    return folder, records.store.read_rows(folder / "records.csv")
 
 
 @pytest.mark.parametrize("seed", range(3))

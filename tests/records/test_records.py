@@ -70,7 +70,7 @@ def test_round_trip(tmp_path_factory, content):
     assert tuple(frame.columns) == COLUMNS and len(frame) == len(content)
     assert [records.Record(**row).point for row in frame.to_dict("records")] == list(content)
     assert records.campaigns(root) == {"c1": campaign()}
-    raw = records.samples("c1", root)
+    raw = records.store.samples("c1", root)
     for point, (samples, _) in content.items():
         assert type(raw[point]) is type(samples_of(point, samples))
         assert list(raw[point]) == pytest.approx(list(samples_of(point, samples)), abs=5e-4)
@@ -102,13 +102,13 @@ def test_resume_continues_where_it_stopped(tmp_path):
     writer.save()
     again = CampaignWriter(folder, campaign(), resume=True)
     assert again.done == {POINT, other, failed}
-    assert list(records.samples("c1", tmp_path)) == [POINT, other]
+    assert list(records.store.samples("c1", tmp_path)) == [POINT, other]
 
 
 @pytest.mark.parametrize("name", ["2026-11-30-h200-6ddc50f-front", "2026-11-30-h200-6ddc50f-repeat-b"])
 def test_a_recorded_campaign_is_written_again_byte_for_byte(tmp_path, name):
     """Read and saved by a resume, with bounds and exposed rows in it."""
-    recorded, folder = records.campaign_folder(name), tmp_path / name
+    recorded, folder = records.store.campaign_folder(name), tmp_path / name
     shutil.copytree(recorded, folder)
     described = (recorded / "campaign.json").read_text()
     interrupted = described.replace('"complete": true', '"complete": false')
@@ -118,8 +118,8 @@ def test_a_recorded_campaign_is_written_again_byte_for_byte(tmp_path, name):
     assert (folder / "records.csv").read_bytes() == (recorded / "records.csv").read_bytes()
     before, after = (gzip.decompress((path / "samples.csv.gz").read_bytes()) for path in (recorded, folder))
     assert before == after
-    raw = records.samples(name)
-    for row in records.read_rows(recorded / "records.csv")[::20]:
+    raw = records.store.samples(name)
+    for row in records.store.read_rows(recorded / "records.csv")[::20]:
         exposed = isinstance(raw[row.point], ExposedSamples)
         assert len(raw[row.point]) == row.samples and exposed == (row.mode == "exposed")
         assert records.interval_of(raw[row.point]).median == pytest.approx(row.median_us, abs=2e-3)
@@ -140,7 +140,7 @@ def test_samples_of_rows_that_a_crash_lost_are_ignored(tmp_path):
     folder = write(tmp_path, points=[POINT, dataclasses.replace(POINT, m=1)])
     lines = (folder / "records.csv").read_text().splitlines(keepends=True)
     (folder / "records.csv").write_text("".join(lines[:-1]))
-    assert list(records.samples("c1", tmp_path)) == [POINT]
+    assert list(records.store.samples("c1", tmp_path)) == [POINT]
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_damaged_files_are_reported_by_name(tmp_path, name, change, words):
     path = write(tmp_path, points=[POINT]) / name
     path.write_bytes(change(path.read_bytes()))
     with pytest.raises(ValueError, match=words):
-        records.samples("c1", tmp_path)
+        records.store.samples("c1", tmp_path)
     if name != "samples.csv.gz":  # which only `samples` reads
         assert re.search(words, records.problems(tmp_path)["c1"])
 
@@ -269,7 +269,7 @@ def test_a_broken_campaign_is_named_and_costs_the_others_nothing(tmp_path):
             found = read(tmp_path)
         assert [str(w.message) for w in warned] == [sentence] and len(found) == 1
     with pytest.raises(ValueError, match="line 2: mode is 'changed'"):
-        records.samples("c1", tmp_path)
+        records.store.samples("c1", tmp_path)
     path.unlink()
     assert records.problems(tmp_path) == {"c1": f"{path} is missing."}
 

@@ -13,7 +13,7 @@ FOLDER = FIXTURES / "campaigns" / "synthetic"
 
 
 def test_every_line_shows_the_best_of_its_problem():
-    rows = records.read_rows(FOLDER / "records.csv")
+    rows = records.store.read_rows(FOLDER / "records.csv")
     heading, *table = standing.lines(rows)
     problems = {(r.n, r.k, r.m, r.mode) for r in rows if r.kernel == "warp-splitk"}
     assert len(table) == len(problems) and "cublas" in heading and "triton" not in heading
@@ -30,7 +30,7 @@ def test_every_line_shows_the_best_of_its_problem():
 
 
 def test_every_kernel_of_ours_has_a_line_of_its_own():
-    rows = [row for row in records.read_rows(FOLDER / "records.csv") if (row.m, row.mode) == (8, "chained")]
+    rows = [row for row in records.store.read_rows(FOLDER / "records.csv") if (row.m, row.mode) == (8, "chained")]
     other = [replace(row, kernel="ws-gemm", tactic="t", mode="exposed") for row in rows if row.kernel == "warp-splitk"]
     _, *table = standing.lines([*rows, *other])
     assert [line.split()[2:4] for line in table[:2]] == [["chained", "warp-splitk"], ["exposed", "ws-gemm"]]
@@ -42,7 +42,7 @@ def test_the_summary_says_what_failed():
 
 
 def test_the_standing_counts_every_problem_and_names_those_in_which_a_peer_is_ahead():
-    rows = records.read_rows(FOLDER / "records.csv")
+    rows = records.store.read_rows(FOLDER / "records.csv")
     ms = {row.m for row in rows if row.kernel == "warp-splitk" and row.mode == "chained"}
     *table, verdict = standing.standing(rows)
     total = sum(int(line.split()[1]) for line in table[1:])
