@@ -115,7 +115,8 @@ def current() -> Device | None:
         return None
 
     def attribute(name: str) -> int:
-        return ask(driver.cuDeviceGetAttribute, driver.CUdevice_attribute[f"CU_DEVICE_ATTRIBUTE_{name}"], handle)
+        which = getattr(driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
+        return ask(driver.cuDeviceGetAttribute, which, handle)
 
     title = ask(driver.cuDeviceGetName, 128, handle).split(b"\0")[0].decode()
     major, minor = attribute("COMPUTE_CAPABILITY_MAJOR"), attribute("COMPUTE_CAPABILITY_MINOR")

@@ -51,3 +51,28 @@ def test_a_damaged_catalogue_is_named(tmp_path, monkeypatch, text):
 @pytest.mark.skipif(ctypes.util.find_library("cuda") is not None, reason="this machine has a CUDA driver")
 def test_without_a_driver_there_is_no_current_device():
     assert device.current() is None
+
+
+@pytest.mark.parametrize("title, known", [("NVIDIA H200", True), ("NVIDIA H200 MIG 1g.18gb", False), ("X 1", False)])
+def test_the_current_device_is_the_catalogued_one_or_what_the_driver_says(monkeypatch, title, known):
+    """As the driver API answers it on a GPU: an H200 with all of its SMs is the catalogue's, anything else its own."""
+    from cuda.bindings import driver
+
+    h200, attributes = device.get("h200"), driver.CUdevice_attribute
+    facts = {
+        attributes.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: 9,
+        attributes.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: 0,
+        attributes.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: h200.sms if known else 16,
+    }
+    ok = driver.CUresult.CUDA_SUCCESS
+    monkeypatch.setattr(driver, "cuInit", lambda flags: (ok,))
+    monkeypatch.setattr(driver, "cuDeviceGetCount", lambda: (ok, 1))
+    monkeypatch.setattr(driver, "cuDeviceGet", lambda ordinal: (ok, 7))
+    monkeypatch.setattr(driver, "cuDeviceGetName", lambda size, handle: (ok, title.encode().ljust(size, b"\0")))
+    monkeypatch.setattr(driver, "cuDeviceGetAttribute", lambda which, handle: (ok, facts.get(which, 1)))
+    found = device.current.__wrapped__()
+    if known:
+        assert found is h200
+    else:
+        assert (found.arch, found.sms, found.title, dict(found.ceilings)) == ("sm_90a", 16, title, {})
+        assert set(found.source.values()) == {"queried"} and found.max_cluster == 8

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from ..machine import Machine
     from ..memory import Buffer
 
-    Words = Sequence[Array]
-
 
 class Observer:
     """Hears every event and does nothing; an observer overrides those that it wants to hear.
@@ -42,7 +40,7 @@ class Observer:
     #: Global `addresses` will be read, or a copy from there starts.
     def global_read(self, place: Place, index: int, addresses: Array, mask: Mask) -> None: ...
     #: A store of `words` to global `addresses` is about to happen.
-    def global_write(self, place: Place, index: int, addresses: Array, words: "Words", mask: Mask) -> None: ...
+    def global_write(self, place: Place, index: int, addresses: Array, words: Sequence[Array], mask: Mask) -> None: ...
     #: The run is over; `buffers` hold what it stored through a parameter, one for each fill pattern.
     def output(self, name: str, buffers: "Sequence[Buffer]") -> None: ...
 
@@ -52,7 +50,7 @@ class Observer:
     def access(self, place: Place, index: int, addresses: Array, width: int, mask: Mask, write: bool,
                rows: Array | None = None) -> None: ...  # fmt: skip
     #: What the lanes of a store write, after its `access`.
-    def store(self, place: Place, index: int, addresses: Array, words: "Words", mask: Mask,
+    def store(self, place: Place, index: int, addresses: Array, words: Sequence[Array], mask: Mask,
               rows: Array | None = None) -> None: ...  # fmt: skip
 
     # Asynchronous copies and transfers
