@@ -207,8 +207,7 @@ def design_review(
 ) -> Review:  # fmt: skip
     """The review of `candidates` (tactics, or texts such as "ws-gemm:7,2,8,3,8,1"), `suggested` ones if there are none.
 
-    ValueError in words for a candidate that is malformed, cannot run, or is there twice, and where no kernel takes the
-    problem.
+    ValueError in words for a candidate that is malformed, cannot run, or is there twice, and where no kernel does it.
     """
     check_choice("mode", mode, records.MODES)
     rows = weight_rows(problem.n, problem.k, mode, device.name, data_dir)

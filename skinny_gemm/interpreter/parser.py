@@ -327,6 +327,8 @@ class _Function:
         if any(base == p.name for p in self.parameters):
             return Address(base, value)
         operand = self.operand(base, scope)
-        if not isinstance(operand, Reg | Imm):
+        if isinstance(operand, Imm):
+            return Address(None, operand.value + value)
+        if not isinstance(operand, Reg) or self.widths.get(operand.name, 1) == 1:  # of a predicate, and of `_`
             raise PtxSyntaxError(f"Line {self.line}: {base!r} is no address.")
-        return Address(operand, value) if isinstance(operand, Reg) else Address(None, operand.value + value)
+        return Address(operand, value)

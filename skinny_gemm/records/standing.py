@@ -62,12 +62,13 @@ def standing(rows: Iterable[Record]) -> list[str]:
         for m in sorted({row.m for row in of_weight if row.m and not row.is_bound}):
             ours = fastest(row for row in of_weight if row.m == m and row.is_ours)
             peer = fastest(row for row in of_weight if row.m == m and row.kernel in PEERS)
-            if not (ours and peer and bound):
-                continue
-            ratios.setdefault(m, []).append((peer.median_us / ours.median_us, ours.median_us / bound))
-            if peer.median_us < ours.median_us:
+            if ours and peer and bound:
+                ratios.setdefault(m, []).append((peer.median_us / ours.median_us, ours.median_us / bound))
+            if ours and peer and bound and peer.median_us < ours.median_us:
                 times = f"{ours.median_us:.2f} against {peer.median_us:.2f} us of {peer.kernel}"
                 behind.append(f"{n}x{k} M={m}: {times}, {verdict(ours, peer)}")
+    if not ratios:
+        raise ValueError("There is no weight with records of ours, of a peer and of a bound on this device.")
     text = [f"{'M':>3} {'weights':>7}  peer over ours: {'median':>6} {'least':>6}  ours over bound: {'median':>6}"]
     for m, pairs in sorted(ratios.items()):
         peers, bounds = zip(*pairs, strict=True)

@@ -257,15 +257,15 @@ def provenance(review: Review) -> list[Page]:
     if not review.campaigns:
         page.paragraph(y, "No campaign: nothing was recorded of this weight in this mode on this device.")
     made = [page]
-    told: list[dict] = []  # on the last of them
+    listed: list[dict] = []  # on the last of them
     for number, campaign in enumerate(review.campaigns, 1):
         height = HEIGHT - _campaign(Page("", ""), HEIGHT, number, campaign)
-        if told and y - height < FOOT:
+        if listed and y - height < FOOT:
             made.append(Page("provenance", "Provenance, continued"))
-            y, told = HEIGHT - 1.15, []
+            y, listed = HEIGHT - 1.15, []
         y = _campaign(made[-1], y, number, campaign) - 0.3
-        told.append(campaign_facts(campaign))
-        made[-1].data = pd.DataFrame(told)
+        listed.append(campaign_facts(campaign))
+        made[-1].data = pd.DataFrame(listed)
     return made
 
 

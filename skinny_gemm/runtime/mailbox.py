@@ -1,7 +1,6 @@
 """Mailboxes of the MoE front: every rank publishes its shard of latent and logits, a bounded consumer gathers them.
 
-The publishers are `PreparedWsGemm`, the consumer is `kernels.collect`. CUDA tensors are served on their GPU, others in
-the interpreter.
+The publishers are `PreparedWsGemm`, the consumer is `kernels.collect`; CPU tensors are served in the interpreter.
 """
 
 import math

@@ -173,3 +173,11 @@ def test_importing_the_interpreter_stays_light():
 
     code = "import sys, skinny_gemm.interpreter; print([m for m in ('torch', 'pandas', 'cutlass') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("address", ["%p1", "_", "%p1+512", "%tid.x", "1.5"])
+@pytest.mark.parametrize("line", ["ld.global.b32 %r20, [{}];", "st.shared.b32 [{}], %r0;",
+                                  "mbarrier.arrive.shared::cta.b64 %rd5, [{}];"])  # fmt: skip
+def test_an_address_is_a_wide_register_or_a_number(line, address):
+    with pytest.raises(interpreter.PtxSyntaxError, match=r"Line \d+: .* is no address"):
+        run(kernel(line.format(address)))

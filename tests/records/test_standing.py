@@ -55,3 +55,8 @@ def test_the_standing_counts_every_problem_and_names_those_in_which_a_peer_is_ah
     ]  # fmt: skip
     *_, verdict, behind = standing.standing(slowed)
     assert verdict.startswith(f"{total - 1} of {total} ") and "M=8" in behind and behind.endswith("SLOWER")
+
+
+def test_without_a_problem_to_compare_nothing_is_counted():
+    with pytest.raises(ValueError, match="no weight with records of ours, of a peer and of a bound"):
+        standing.standing([])

@@ -18,8 +18,7 @@ A *clock* is one count per column. What a warp's clock holds has happened before
 - An acquire (a wait that has succeeded) joins what was handed out into the warp's clock.
 
 Scopes: a wait of CTA scope learns nothing that other CTAs have released, and an arrival at another CTA's mbarrier
-releases nothing without cluster scope. A relaxed arrival at the cluster barrier releases only what a fence before it
-has published.
+releases nothing without cluster scope. A relaxed arrival at the cluster barrier releases what a fence has published.
 
 A warp's clock is that of its lanes together. A GPU does not run them in step, so what one lane may release for the
 others is a clock of its own, `common`: what the warp knew when its lanes last met at a `bar.warp.sync` or `bar.sync`,
