@@ -213,21 +213,23 @@ def _land_run(place: Place, copies: Sequence[Copy]) -> None:
     machine, size, valid = place.machine, copies[0].size, copies[0].valid
     rows, masks = place.rows[:, None], [copy.mask for copy in copies]
 
-    def stacked(arrays: list[Array]) -> Array:
+    def stacked(arrays: list[Array], dtype: type) -> Array:
         """What several copies have, as (CTAs | 1, lanes of all copies)."""
-        shape = max(map(len, arrays)), len(place.warps), WARP
-        return np.concatenate([np.broadcast_to(array, shape) for array in arrays], axis=1).reshape(shape[0], -1)
+        stack: Array = np.empty((max(map(len, arrays)), len(arrays), len(place.warps), WARP), dtype)
+        for i, array in enumerate(arrays):  # a third of the time of broadcasting and joining them
+            stack[:, i] = array
+        return stack.reshape(len(stack), -1)
 
-    parts = [stacked([copy.dst for copy in copies]), stacked([copy.src for copy in copies])]
-    parts += [] if valid is None else [stacked([valid])]
+    parts = [stacked([copy.dst for copy in copies], np.uint32), stacked([copy.src for copy in copies], np.uint64)]
+    parts += [] if valid is None else [stacked([valid], np.uint32)]
     if any(mask is not None for mask in masks):
-        mask = stacked([ops.TRUE if mask is None else mask for mask in masks])
+        mask = stacked([ops.TRUE if mask is None else mask for mask in masks], bool)
         if len(mask) == 1:
             parts = [part[:, mask[0]] for part in parts]
         else:
             full = len(rows), mask.shape[1]
             rows, *parts = (np.broadcast_to(part, full)[np.broadcast_to(mask, full)] for part in (rows, *parts))
-    dst, src = parts[0].astype(np.uint32, copy=False), parts[1].astype(np.uint64, copy=False)
+    dst, src = parts[:2]
     if not dst.size:
         return
     machine.copied += size * (src.size if src.ndim == 1 or len(src) > 1 else src.size * len(place.rows))
@@ -235,9 +237,8 @@ def _land_run(place: Place, copies: Sequence[Copy]) -> None:
         data = machine.memory.load(src, size)
     except MemoryAccessError:
         for copy in copies:
-            if (addresses := active(copy.mask, copy.src)) is not None and machine.memory.fault(
-                addresses, size
-            ) is not None:
+            addresses = active(copy.mask, copy.src)
+            if addresses is not None and machine.memory.fault(addresses, size) is not None:
                 memory.fault(place, copy.index, addresses, size, "copy")
         raise
     low, high = int(dst.min()), int(dst.max())

@@ -106,11 +106,15 @@ def others() -> Iterator[tuple]:
 def main() -> None:
     wanted = sys.argv[1] if len(sys.argv) > 1 else ""
     print(f"{'step, milliseconds':54} {'first':>7} {'median':>7} {'slowest':>7}")
+    matched = False
     for group in (tactic, review, others):
         for name, *arguments in group():
             name = name if group is others else f"{group.__name__}, {name}"
-            if wanted in name:
+            if wanted.lower() in name.lower():
+                matched = True
                 steps(name, *arguments)
+    if not matched:
+        sys.exit(f"no control's name holds {wanted!r}")
 
 
 if __name__ == "__main__":
