@@ -4,6 +4,7 @@ before and after the previous kernel has finished.
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -61,6 +62,7 @@ def lane_sentences(table: pd.DataFrame, lane: int, column: int) -> list[str]:
     ]  # fmt: skip
 
 
+@lru_cache(maxsize=8)
 def placement_table(rt: int, kq: int, ks: int, kb: int, staged: int) -> pd.DataFrame:
     """Where the weights of one cluster wait: one row per (row tile, K block of 32).
 

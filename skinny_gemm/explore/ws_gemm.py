@@ -28,8 +28,7 @@ class WeightStationaryExplorer(ViewExplorer):
         self.lane, self.block = slider("lane", 0, 31, 13, "340px"), slider("block", 0, 1, 2, "240px")
         self.k = toggles("K", [1024, 2048, 7168], 2048)
         self.rt, self.kq = toggles("rt", [1, 2, 4], 2), toggles("kq", [1, 2, 4], 2)
-        self.ks = toggles("ks", [1, 2, 4, 8], 4)
-        self.staged = slider("staged", 0, 8, 3, "240px")
+        self.ks, self.staged = toggles("ks", [1, 2, 4, 8], 4), slider("staged", 0, 8, 3, "240px")
         self.cta, self.warp = slider("CTA", 0, 7, 1, "200px"), slider("warp", 0, 15, 2, "200px")
         self.permutation, self.placement = Picture(), Picture()
         self._fragments = stationary.fragment_table()  # the same for every lane and block
@@ -81,8 +80,7 @@ class ExposureExplorer(TracedExplorer):
         late = dict(continuous_update=False)  # each value is a compilation and a run
         self.m = choice("M", [1, 8, 16], 8, "200px", **late)
         self.rt, self.kq = toggles("rt", [1, 2, 4], 1), toggles("kq", [1, 2, 4], 2)
-        self.ks = toggles("ks", [1, 2, 4], 2)
-        self.staged = slider("staged", 0, 8, 2, "240px", **late)
+        self.ks, self.staged = toggles("ks", [1, 2, 4], 2), slider("staged", 0, 8, 2, "240px", **late)
         self.ch = slider("ch", 0, 4, 2, "200px", **late)
         self.warp = slider("warp", 0, 1, 0, "200px")
         self.schedule = schedules("in_order")  # not shown: what a warp does is the same in any order
