@@ -5,24 +5,13 @@ import pytest
 from skinny_gemm import commit
 from skinny_gemm.analysis.provenance import drawn_at
 from skinny_gemm.figures import export
-from tests.support.reviews import small_review, write_campaign
+from tests.support.reviews import data, small  # noqa: F401 (fixtures)
 
 
 @pytest.fixture(autouse=True)
 def heuristic_defaults(monkeypatch):
     """The default tactic is one that the synthetic campaign holds, whatever the repository's records say."""
     monkeypatch.setattr("skinny_gemm.tactics.defaults.best_recorded", lambda path: {})
-
-
-@pytest.fixture(scope="session")
-def data(tmp_path_factory):
-    """A data folder with the campaign of `tests.support.reviews`."""
-    return write_campaign(tmp_path_factory.mktemp("data"))
-
-
-@pytest.fixture
-def small(data):
-    return small_review(data)
 
 
 @pytest.fixture

@@ -5,6 +5,8 @@ Of 64x1024 at M = 1 and 8, candidate B takes 9 us, A 10, cublas 18, the bound is
 
 from pathlib import Path
 
+import pytest
+
 from skinny_gemm import catalogue, device
 from skinny_gemm.analysis.review import Review, design_review
 from skinny_gemm.problem import GemmProblem
@@ -43,3 +45,14 @@ def write_campaign(root: Path) -> Path:
 def small_review(data: Path) -> Review:
     """A, B and C at M = 8."""
     return design_review(SMALL, H200, candidates=[A, B, C], data_dir=data)
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory):
+    """A data folder with the campaign of `tests.support.reviews`."""
+    return write_campaign(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture
+def small(data):
+    return small_review(data)
