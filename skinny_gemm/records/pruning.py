@@ -33,7 +33,10 @@ class Cost:
 
 
 def costs_of(campaign: Campaign, rows: Iterable[Record]) -> list[Cost]:
-    """The cost for every problem (fronts are Kimi K3's) and mode whose every legal tactic is in `rows`, or failed."""
+    """The cost for every problem (fronts are Kimi K3's) and mode whose every legal tactic is in `rows`, or failed.
+
+    A campaign from before a kernel had its last fields was to try only what leaves them off.
+    """
     device, failed = devices.get(campaign.device), [failed_point(failure) for failure in campaign.failures]
     groups: dict[tuple, dict[str, Record]] = {}
     for row in rows:
@@ -44,7 +47,9 @@ def costs_of(campaign: Campaign, rows: Iterable[Record]) -> list[Cost]:
         kind = KERNELS[kernel]
         problem = kind.problem(GemmProblem(m, n, k))
         known = {*recorded, *(p.tactic for p in failed if (p.kernel, p.n, p.k, p.m) == (kernel, n, k, m))}
-        if any(str(tactic) not in known for tactic in kind.enumerate(problem, device)):
+        longest = max(text.count(",") for text in known)
+        legal = map(str, kind.enumerate(problem, device))
+        if any(text not in known for text in legal if text.count(",") <= longest):
             continue
         tried = [recorded[text] for text in map(str, kind.coarse(problem, device)) if text in recorded]
         best, coarse = fastest(recorded.values()), fastest(tried)

@@ -1,7 +1,7 @@
 """What every tactic, a frozen dataclass of integers, can do: all that the package asks of a kernel."""
 
 from abc import ABC, abstractmethod
-from dataclasses import astuple, dataclass, fields, replace
+from dataclasses import MISSING, astuple, dataclass, fields, replace
 from typing import ClassVar, Self
 
 import numpy as np
@@ -52,7 +52,10 @@ class Result:
 
 @dataclass(frozen=True)
 class Tactic(ABC):
-    """A subclass names its kernel, adds integer fields, writes the abstract methods and overrides what differs."""
+    """A subclass names its kernel, adds integer fields, writes the abstract methods and overrides what differs.
+
+    Its first field has no default. `metadata={"words": (...)}` of a field has a word for each of its values 0, 1, ...
+    """
 
     kernel: ClassVar[str]  #: registry and command-line name
     module: ClassVar[str]  #: whose `build(problem, tactic, pdl)` makes the kernel; by default kernels/<its name>
@@ -76,18 +79,35 @@ class Tactic(ABC):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The tactic written as comma-separated integers in field order, as `str(tactic)` writes it."""
-        names = [f.name for f in fields(cls)]
+        """The tactic written as `syntax` says, as by `str(tactic)`; ValueError, in a sentence, for any other text."""
+        every = fields(cls)
         try:
             values = [int(part) for part in text.split(",")]
         except ValueError:
             values = []
-        if len(values) != len(names):
-            raise ValueError(f"tactic {text!r} is not {len(names)} comma-separated integers ({','.join(names)})")
+        if not sum(f.default is MISSING for f in every) <= len(values) <= len(every):
+            raise ValueError(f"tactic {text!r} is not {len(every)} comma-separated integers ({cls.syntax()})")
         return cls(*values)
 
     def __str__(self) -> str:
-        return ",".join(str(value) for value in astuple(self))
+        """Without the fields at the end that have their defaults: so a kernel with a new field keeps its records."""
+        changed = [f.default is MISSING or getattr(self, f.name) != f.default for f in fields(self)]
+        written = len(changed) - changed[::-1].index(True)
+        return ",".join(map(str, astuple(self)[:written]))
+
+    @classmethod
+    def syntax(cls) -> str:
+        """The fields in the order in which a tactic's text has them, and which of them, at its end, may be left off."""
+        defaults = [
+            f"; {f.name} may be left off, then it is {f.default}" for f in fields(cls) if f.default is not MISSING
+        ]
+        return ",".join(f.name for f in fields(cls)) + "".join(defaults)
+
+    @classmethod
+    def in_words(cls, field: str, value: int) -> str:
+        """`value` of `field` for people to read: its word, where the field's metadata has `words`, else the number."""
+        words = next((f.metadata.get("words") for f in fields(cls) if f.name == field), None)
+        return words[value] if words else str(value)
 
     @abstractmethod
     def why_not(self, problem: GemmProblem, device: Device) -> str | None:

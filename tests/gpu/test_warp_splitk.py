@@ -13,6 +13,7 @@ from skinny_gemm.runtime import prepared as prepared_module
 from skinny_gemm.runtime.tensors import device_of
 from skinny_gemm.runtime.trials import random_operands
 from skinny_gemm.runtime.verify import verify
+from skinny_gemm.tactics.warp_splitk import TRIGGERS
 
 TOLERANCE = 4e-3
 SMALL = (64, 512)
@@ -92,11 +93,12 @@ def test_run_is_captured_in_a_graph_and_never_compiles(gpu, normal, monkeypatch)
         assert all(error(out[m], x[m], weight) < TOLERANCE for m in tactics)
 
 
-def test_a_pdl_chain_of_dependent_layers_gives_what_separate_launches_give(normal):
+@pytest.mark.parametrize("trigger", TRIGGERS)
+def test_a_pdl_chain_of_dependent_layers_gives_what_separate_launches_give(normal, trigger):
     """y = W x, x = y, forty times in one graph with PDL edges: every link must wait for its predecessor's writes."""
     n = k = 2048
     weight = normal(n, k) / k**0.5
-    tactic = WarpSplitKTactic(16, 8, 256, 4, 2)
+    tactic = WarpSplitKTactic(16, 8, 256, 4, 2, trigger)
     compiled = compile_kernel(tactic, GemmProblem(1, n, k), device_of(weight).arch)
     runtime.load(compiled)
     start = normal(8, k)

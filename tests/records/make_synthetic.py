@@ -74,7 +74,7 @@ def _tactics(problem: GemmProblem, h200) -> list:
         tactic
         for tactic in tactics.KERNELS["warp-splitk"].enumerate(problem, h200)
         if (tactic.token_tile, tactic.b_loader_warps) == (start.token_tile, start.b_loader_warps)
-        and tactic.k_tile == start.k_tile
+        and (tactic.k_tile, tactic.trigger) == (start.k_tile, start.trigger)
         and tactic.stages in (2, 4, 6)
     ]
     return list(dict.fromkeys([start, *near]))

@@ -1,7 +1,8 @@
 """What pruning costs.
 
 Properties: the cost is that of the grid's best over all tactics' best, by a scan; only full sweeps are judged, and a
-tactic that failed counts as swept; the text counts what is within the target.
+tactic that failed counts as swept, one that the kernel did not have then as none; the text counts what is within the
+target.
 """
 
 import random
@@ -50,6 +51,15 @@ def test_half_a_sweep_is_not_judged_but_a_failed_tactic_is_swept(tmp_path):
     (found,) = pruning.costs_of(failed(M), rows)
     assert found.tactics == len(ALL) - 1
     assert pruning.costs_of(failed(M + 1), rows) == []
+
+
+def test_a_sweep_of_before_the_last_field_is_judged_by_what_there_was(tmp_path):
+    before = [tactic for tactic in ALL if WarpSplitKTactic.parse(tactic).trigger == 0]
+    folder, rows = sweep(tmp_path, before)
+    campaign = records.load_campaign(folder)
+    (found,) = pruning.costs_of(campaign, rows)
+    assert found.tactics == len(before) == len(ALL) / 2 and found.tried == len(COARSE & {*before}) < len(COARSE)
+    assert pruning.costs_of(campaign, rows[1:]) == [], "one of those is missing"
 
 
 def test_the_summary_says_how_many_are_within_the_target(tmp_path):
