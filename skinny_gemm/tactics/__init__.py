@@ -14,4 +14,12 @@ def tactic_type(kernel: str) -> type[Tactic]:
     return KERNELS[kernel]
 
 
-__all__ = ["KERNELS", "MAX_M", "Footprint", "Result", "Tactic", "WarpSplitKTactic", "WsGemmTactic", "tactic_type"]
+def plain_kernels() -> dict[str, type[Tactic]]:
+    """Those of `KERNELS` that compute a plain GEMM and nothing else: see `Tactic.is_plain`."""
+    return {name: kind for name, kind in KERNELS.items() if kind.is_plain()}
+
+
+__all__ = [
+    "KERNELS", "MAX_M", "Footprint", "Result", "Tactic", "WarpSplitKTactic", "WsGemmTactic", "plain_kernels",
+    "tactic_type",
+]  # fmt: skip
