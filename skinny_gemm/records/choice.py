@@ -31,7 +31,6 @@ def choose(problem: GemmProblem, device: Device) -> Choice:
 
     Equal times go to the first in `KERNELS`. ValueError, with every kernel's reason, if none takes the problem.
     """
-    problem = GemmProblem(problem.m, problem.n, problem.k)
     refusals = {name: kind.unsupported(problem, device) for name, kind in plain_kernels().items()}
     able = {name: kind for name, kind in plain_kernels().items() if refusals[name] is None}
     if not able:

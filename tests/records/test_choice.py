@@ -6,6 +6,7 @@ takes the problem; the reason names times and campaigns; kernels that write anyt
 """
 
 import dataclasses
+import json
 
 import pytest
 
@@ -141,6 +142,20 @@ def test_without_records_the_model_chooses_from_the_coarse_grid():
     times = dict(zip(grid, model.times(grid, [problem] * len(grid), H200, "chained"), strict=True))
     assert choice.tactic == min(times, key=times.get) and len(set(times.values())) > 3
     assert choice.why == f"not recorded; by the model warp-splitk {min(times.values()):.2f} us"
+
+
+@pytest.mark.parametrize(("start", "winner"), [(0.5, "other"), (5.0, "warp-splitk")])
+def test_of_two_models_the_faster_prediction_wins(data, monkeypatch, start, winner):
+    fits = json.loads((data / "model.json").read_text())
+    (data / "model.json").write_text(json.dumps({**fits, "other": with_start(fits["warp-splitk"], start)}))
+    monkeypatch.setattr(Other, "formula", WarpSplitKTactic.formula)
+    kernel, _, why = chosen(8, 6144, 4096)
+    assert kernel == winner and "warp-splitk" in why and "other" in why
+
+
+def with_start(fits, microseconds):
+    """The fits of a kernel with another time to start a launch."""
+    return {mode: fit | {"coefficients": fit["coefficients"] | {"start": microseconds}} for mode, fit in fits.items()}
 
 
 def test_without_a_model_the_first_kernel_that_takes_it_has_its_heuristic(data):
