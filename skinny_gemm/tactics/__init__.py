@@ -6,7 +6,7 @@ from .warp_splitk import WarpSplitKTactic
 from .ws_gemm import WsGemmTactic
 
 KERNELS: dict[str, type[Tactic]] = {
-    kind.kernel: kind for kind in (WarpSplitKTactic, WsGemmTactic, BalancedSplitKTactic)
+    kind.kernel: kind for kind in (WarpSplitKTactic, BalancedSplitKTactic, WsGemmTactic)
 }
 
 
@@ -17,14 +17,12 @@ def tactic_type(kernel: str) -> type[Tactic]:
     return KERNELS[kernel]
 
 
+def plain_kernels() -> dict[str, type[Tactic]]:
+    """Those of `KERNELS` that compute a plain GEMM and nothing else: see `Tactic.is_plain`."""
+    return {name: kind for name, kind in KERNELS.items() if kind.is_plain()}
+
+
 __all__ = [
-    "KERNELS",
-    "BalancedSplitKTactic",
-    "MAX_M",
-    "Footprint",
-    "Result",
-    "Tactic",
-    "WarpSplitKTactic",
-    "WsGemmTactic",
-    "tactic_type",
-]
+    "KERNELS", "MAX_M", "BalancedSplitKTactic", "Footprint", "Result", "Tactic", "WarpSplitKTactic", "WsGemmTactic",
+    "plain_kernels", "tactic_type",
+]  # fmt: skip

@@ -159,6 +159,15 @@ class Tactic(ABC):
         """Where the product x @ weight^T lies in an output; its other columns keep what `output` put there."""
         return (Result("out", slice(0, problem.n), "bf16", slice(0, problem.n), BF16_TOLERANCE),)
 
+    @classmethod
+    def is_plain(cls) -> bool:
+        """Whether M, N and K are all that the kernel needs to know, and a BF16 product `[M, N]` all that it writes."""
+        smallest = GemmProblem(1, cls.n_multiple, cls.k_multiple)
+        if cls.problem(smallest) is not smallest:
+            return False
+        output_is_product = cls.output(smallest).shape == (smallest.m, smallest.n)
+        return output_is_product and cls.results(smallest) == Tactic.results(smallest)
+
     @abstractmethod
     def grid(self, problem: GemmProblem) -> tuple[int, int, int]:
         """CTAs of a launch along x, y and z."""
@@ -189,17 +198,20 @@ class Tactic(ABC):
 
     @classmethod
     def default(cls, problem: GemmProblem, device: Device) -> Self:
-        """The fastest recorded (see `defaults.covering`), else `heuristic`; ValueError if data/best.csv is broken."""
-        if row := defaults.covering(device.name, cls.kernel, problem):
-            m, text = row
+        """The one `recorded`, else `heuristic`; ValueError if data/best.csv is broken."""
+        return cls.recorded(problem, device) or cls.heuristic(problem, device)
+
+    @classmethod
+    def recorded(cls, problem: GemmProblem, device: Device) -> Self | None:
+        """The fastest recorded tactic of this M or the next M above that has one; None if there is none, or illegal."""
+        for row in defaults.covering(device.name, cls.kernel, problem)[:1]:
             try:
-                tactic = cls.parse(text)
+                tactic = cls.parse(row.tactic)
             except ValueError as error:
-                where = f"{defaults.path()}, {cls.kernel} {problem.n}x{problem.k} M={m}"
+                where = f"{defaults.path()}, {cls.kernel} {problem.n}x{problem.k} M={row.m}"
                 raise ValueError(f"{where}: {error}: {defaults.CURE}") from error
-            if tactic.why_not(problem, device) is None:
-                return tactic
-        return cls.heuristic(problem, device)
+            return tactic if tactic.why_not(problem, device) is None else None
+        return None
 
     @classmethod
     def coarse(cls, problem: GemmProblem, device: Device) -> list[Self]:

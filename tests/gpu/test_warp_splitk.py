@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from skinny_gemm import PreparedWarpSplitK, WarpSplitKTactic, interpreter, matmul, runtime
+from skinny_gemm import PreparedGemm, WarpSplitKTactic, interpreter, matmul, runtime
 from skinny_gemm.catalogue import shapes
 from skinny_gemm.interpreter import Trace, shared_accesses
 from skinny_gemm.problem import GemmProblem
@@ -36,7 +36,7 @@ def test_every_legal_tactic_of_a_small_problem(gpu, normal, bias):
     n, k = SMALL
     weight, added = normal(n, k), normal(n) if bias else None
     for tactic in WarpSplitKTactic.enumerate(GemmProblem(1, n, k), gpu):
-        prepared = PreparedWarpSplitK(weight, dict.fromkeys(MS, tactic))
+        prepared = PreparedGemm(weight, dict.fromkeys(MS, tactic))
         for m in MS:
             x, (out, touched) = normal(m, k), guarded(m, n)
             prepared.run(x, out, added)
@@ -55,7 +55,7 @@ def test_every_tp8_shape_at_its_default_tactic(gpu, normal, shape):
         except ValueError as reason:
             pytest.skip(str(reason))
         x, (out, touched) = normal(m, shape.k), guarded(m, shape.n)
-        PreparedWarpSplitK(weight, {m: tactic}).run(x, out)
+        PreparedGemm(weight, {m: tactic}).run(x, out)
         assert error(out, x, weight) < TOLERANCE and not touched(), m
 
 
@@ -76,7 +76,7 @@ def test_the_interpreter_agrees_with_the_gpu(normal):
 def test_run_is_captured_in_a_graph_and_never_compiles(gpu, normal, monkeypatch):
     weight = normal(2112, 7168)
     tactics = {m: WarpSplitKTactic.default(GemmProblem(m, 2112, 7168), gpu) for m in (1, 8)}
-    prepared = PreparedWarpSplitK(weight, tactics)
+    prepared = PreparedGemm(weight, tactics)
     monkeypatch.setattr(prepared_module, "compile_kernel", lambda *_: pytest.fail("run must not compile"))
     x = {m: normal(m, 7168) for m in tactics}
     out = {m: torch.full((m, 2112), float("nan"), dtype=torch.bfloat16, device="cuda") for m in tactics}
@@ -126,7 +126,7 @@ def test_a_pdl_chain_of_dependent_layers_gives_what_separate_launches_give(norma
 def test_bad_tensors_are_rejected_before_anything_runs(gpu, normal):
     weight = normal(64, 512)
     tactic = WarpSplitKTactic(16, 8, 128, 2, 1)
-    prepared = PreparedWarpSplitK(weight, {8: tactic})
+    prepared = PreparedGemm(weight, {8: tactic})
     x, out = normal(8, 512), torch.zeros(8, 64, dtype=torch.bfloat16, device="cuda")
     shifted = normal(8 * 512 + 1)[1:].view(8, 512)
     for bad_x, bad_out, words in (
