@@ -15,7 +15,7 @@ from ..layouts import warp_splitk as layout
 from ..problem import GemmProblem
 from ..runtime.trials import Trial
 from ..tactics import WarpSplitKTactic
-from ..tactics.warp_splitk import FIRST, TRIGGERS
+from ..tactics.base import FIRST, TRIGGERS
 from .base import Picture, View, ViewExplorer
 from .controls import choice, slider, toggles
 from .markup import source_of

@@ -23,6 +23,7 @@ from ..layouts.fragments import K_BLOCK, MMA_N, a_words, b_words, load_row
 from ..layouts.swizzle import CHUNK, ELEMENT_BYTES
 from ..problem import GemmProblem
 from ..tactics.balanced_splitk import X_WINDOW, BalancedSplitKTactic
+from ..tactics.base import FIRST, LAST
 from . import ptx
 
 OUTPUTS = {"bf16": "BFloat16", "f32": "Float32"}  #: what `out` points to
@@ -75,7 +76,7 @@ class BalancedSplitK:
     @cute.kernel
     def kernel(self, weight, x, out, bias, m):
         t = self.tactic
-        if cutlass.const_expr(self.pdl and t.trigger == 0):
+        if cutlass.const_expr(self.pdl and t.trigger == FIRST):
             cute.arch.griddepcontrol_launch_dependents()
         thread, _, _ = cute.arch.thread_idx()
         block, _, _ = cute.arch.block_idx()
@@ -138,7 +139,7 @@ class BalancedSplitK:
 
     def trigger_last(self) -> None:
         """Where the last copies are on their way: dependents start now, unless they did first of all."""
-        if self.pdl and self.tactic.trigger == 1:
+        if self.pdl and self.tactic.trigger == LAST:
             cute.arch.griddepcontrol_launch_dependents()
 
     def first_copy(self, weight, at: Place) -> tuple:

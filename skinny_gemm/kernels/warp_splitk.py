@@ -18,7 +18,8 @@ from ..layouts import WARP
 from ..layouts import warp_splitk as layout
 from ..layouts.swizzle import ELEMENT_BYTES, tile_offset
 from ..problem import GemmProblem
-from ..tactics.warp_splitk import FIRST, LAST, WarpSplitKTactic
+from ..tactics.base import FIRST, LAST
+from ..tactics.warp_splitk import WarpSplitKTactic
 from . import ptx
 
 COMPUTE_THREADS = layout.COMPUTE_WARPS * WARP

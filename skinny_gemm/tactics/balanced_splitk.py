@@ -1,7 +1,7 @@
 """Tactics of the balanced split-K kernel: what is legal, what it costs, and a good one by reasoning."""
 
 import itertools
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, field
 from math import ceil
 
 from ..device import Device
@@ -10,12 +10,11 @@ from ..layouts import balanced_splitk as layout
 from ..layouts.banks import Access
 from ..layouts.fragments import MMA_N
 from ..problem import GemmProblem
-from .base import Footprint, Tactic, occupancy
+from .base import FIRST, TRIGGER_WORDS, TRIGGERS, Footprint, Tactic, occupancy
 
 CLUSTERS = (1, 2, 4, 8, 16)
 K_CHUNKS = (64, 128)
 TOKEN_TILES = (8, 16, 24, 32, 48, 64)
-TRIGGERS = (0, 1)
 MAX_WARPS = 16
 MAX_TURNS = 64  #: of a warp: the K loop is fully unrolled; more would outgrow the instruction cache
 MAX_MMAS = 2048  #: of a warp, for the same reason
@@ -43,7 +42,8 @@ class BalancedSplitKTactic(Tactic):
     k_chunk: int  #: K elements that a warp multiplies in a turn: 64 or 128
     stages: int  #: of a warp's ring: 1 to 8 and to its turns, K / (k_chunk * warps * cluster), at most 64
     token_tile: int  #: tokens that a CTA has room for: 8, 16, 24, 32, 48 or 64, at least M
-    trigger: int = 0  #: dependents start 0: first of all, 1: after the last copies of weights
+    #: place of `griddepcontrol.launch_dependents`: 0 before all else, 1 after the copies of the last turn
+    trigger: int = field(default=FIRST, metadata=TRIGGER_WORDS)
 
     @property
     def threads(self) -> int:
@@ -160,7 +160,7 @@ class BalancedSplitKTactic(Tactic):
         """The best by `preference` of those that start dependents first of all."""
         if reason := cls.refusal(problem):
             raise ValueError(f"{problem.n}x{problem.k} at M = {problem.m}: {reason}")
-        legal = [tactic for tactic in cls.enumerate(problem, device) if tactic.trigger == 0]
+        legal = [tactic for tactic in cls.enumerate(problem, device) if tactic.trigger == FIRST]
         if not legal:
             raise ValueError(f"{problem.n}x{problem.k} at M = {problem.m}: no tactic fits {device.title}")
         return min(legal, key=lambda tactic: tactic.preference(problem, device))

@@ -35,6 +35,11 @@ class Footprint:
         return f"{self.ctas} CTAs, up to {self.ctas_per_sm} per SM, {waves}, {in_flight} KB in flight per SM"
 
 
+#: where a kernel lets the next launch start (`griddepcontrol.launch_dependents`): before all else, or after the copies
+#: of its last weights; the values of a field `trigger`
+TRIGGERS = (FIRST, LAST) = (0, 1)
+TRIGGER_WORDS = {"words": ("first", "after the last tile")}
+
 BF16_TOLERANCE = 4e-3  #: relative Frobenius error; rounding the exact result to BF16 costs about 1.7e-3
 F32_TOLERANCE = 1e-5  #: of FP32 results
 

@@ -10,14 +10,13 @@ from ..layouts import Regions, end
 from ..layouts import warp_splitk as layout
 from ..layouts.banks import Access
 from ..problem import GemmProblem
-from .base import Footprint, Tactic, occupancy
+from .base import FIRST, LAST, TRIGGER_WORDS, TRIGGERS, Footprint, Tactic, occupancy
 from .warp_splitk_time import FORMULA
 
 OUTPUT_TILES = (16, 32)
 TOKEN_TILES = (8, 16, 32)
 K_TILES = (128, 256)
 B_LOADER_WARPS = (1, 2)
-TRIGGERS = (FIRST, LAST) = (0, 1)
 MAX_K_TILES = 64  #: the K loop is fully unrolled; more tiles would outgrow the instruction cache
 #: CTAs per SM the heuristic leaves room for: 6288x7168 ran 4 % faster on H200 with three than with two
 MAX_RESIDENT = 3
@@ -55,7 +54,7 @@ class WarpSplitKTactic(Tactic):
     stages: int  #: 2 (1 if K is a single tile) to min(16, K / k_tile)
     b_loader_warps: int  #: warps that load activations: 1 or 2
     #: place of `griddepcontrol.launch_dependents`: 0 before all else, 1 after the copies of the last tile
-    trigger: int = field(default=FIRST, metadata={"words": ("first", "after the last tile")})
+    trigger: int = field(default=FIRST, metadata=TRIGGER_WORDS)
 
     @property
     def threads(self) -> int:

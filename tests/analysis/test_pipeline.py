@@ -3,7 +3,7 @@
 import pytest
 
 from skinny_gemm.analysis import pipeline
-from skinny_gemm.tactics.warp_splitk import LAST, TRIGGERS
+from skinny_gemm.tactics.base import LAST, TRIGGERS
 from tests.support import traces
 from tests.support.traces import STAGES, TILES
 

@@ -13,7 +13,7 @@ from skinny_gemm.runtime import prepared as prepared_module
 from skinny_gemm.runtime.tensors import device_of
 from skinny_gemm.runtime.trials import random_operands
 from skinny_gemm.runtime.verify import verify
-from skinny_gemm.tactics.warp_splitk import TRIGGERS
+from skinny_gemm.tactics.base import TRIGGERS
 
 TOLERANCE = 4e-3
 SMALL = (64, 512)

@@ -19,7 +19,7 @@ from skinny_gemm.runtime import bind, compile_jit, compile_kernel, sass
 from skinny_gemm.runtime.bfloat16 import from_bits, to_bits
 from skinny_gemm.runtime.trials import traced
 from skinny_gemm.tactics import WarpSplitKTactic
-from skinny_gemm.tactics.warp_splitk import FIRST, LAST, TRIGGERS
+from skinny_gemm.tactics.base import FIRST, LAST, TRIGGERS
 from tests.support.covering import combinations, cover
 
 SMALL = (64, 512)

@@ -8,7 +8,7 @@ from skinny_gemm.analysis import cluster, pipeline
 from skinny_gemm.problem import GemmProblem
 from skinny_gemm.runtime.trials import traced
 from skinny_gemm.tactics import WarpSplitKTactic, WsGemmTactic
-from skinny_gemm.tactics.warp_splitk import FIRST
+from skinny_gemm.tactics.base import FIRST
 
 SINGLE, GROUPS = WsGemmTactic(2, 2, 4, 1, 0, 2), WsGemmTactic(2, 2, 2, 0, 8, 1)
 SINGLE_PROBLEM, GROUPS_PROBLEM = GemmProblem(20, 64, 1024), GemmProblem(28, 64, 1024)
