@@ -23,6 +23,7 @@ X_PATHS = (REGISTERS, RING) = (0, 1)
 MOST_REGISTERS = 255  #: that one thread can name
 OTHER_REGISTERS = 44  #: of a thread besides sums, x, its addresses and weights
 MAX_STAGES = 6  #: deeper rings hold more than an SM needs in flight
+LEAST_ROWS = 28  #: of a tile that the heuristic is content with
 MOST_ROWS = 96  #: of a tile that `enumerate` tries
 FEW_WARPS = 4  #: fewer in a CTA are tried only where no other number divides K
 WARPS = (8, 14)  #: that a coarse grid aims at: what won most on H200
@@ -61,10 +62,8 @@ class BalancedSplitKTactic(Tactic):
         return problem.k // (self.k_chunk * self.warps * self.cluster)
 
     def smem_regions(self, problem: GemmProblem) -> Regions:
-        rows = self.rows(problem)
-        return layout.smem_regions(
-            rows, self.token_tile, self.warps, self.k_chunk, self.stages, self.cluster, self.x_ring
-        )
+        ring = self.k_chunk, self.stages, self.cluster, self.x_ring
+        return layout.smem_regions(self.rows(problem), self.token_tile, self.warps, *ring)
 
     def smem_bytes(self, problem: GemmProblem) -> int:
         return end(self.smem_regions(problem))
@@ -170,25 +169,22 @@ class BalancedSplitKTactic(Tactic):
         """
         if reason := cls.refusal(problem):
             raise ValueError(f"{problem.n}x{problem.k} at M = {problem.m}: {reason}")
-        legal = [
-            tactic
-            for tactic in cls.enumerate(problem, device)
-            if (tactic.trigger, tactic.x_ring) == (FIRST, problem.m > MMA_N)
-        ]
+        wanted = FIRST, RING if problem.m > MMA_N else REGISTERS
+        legal = [tactic for tactic in cls.enumerate(problem, device) if (tactic.trigger, tactic.x_ring) == wanted]
         if not legal:
             raise ValueError(f"{problem.n}x{problem.k} at M = {problem.m}: no tactic fits {device.title}")
         return min(legal, key=lambda tactic: tactic.preference(problem, device))
 
     def preference(self, problem: GemmProblem, device: Device) -> tuple:
-        """Smaller is better: rows enough to read x seldom, else clusters; two CTAs an SM; 8 warps; deep rings.
+        """Smaller is better: 28 rows to read x seldom, else clusters; two CTAs an SM; 8 warps; deep rings.
 
         For each element of x a CTA multiplies as many weights as it has rows: with a cluster rows are more, K is less.
         """
-        shortage = max(0, 16 + max(12, problem.m) - self.rows(problem))
+        shortage, stall = max(0, LEAST_ROWS - self.rows(problem)), self.stages == 1 < self.turns(problem)
         resident = min(2, occupancy(self.smem_bytes(problem), self.threads, device))
         waves = self.footprint(problem, device).waves
         size = self.cluster, -resident, abs(self.warps - WARPS[0]), self.k_chunk, self.row_tiles
-        return waves, shortage // 8, *size, -self.stages
+        return waves, shortage // 8, stall, *size, -self.stages
 
     def variations(self, problem: GemmProblem, device: Device) -> list["BalancedSplitKTactic"]:
         """Some dozens of tactics around the heuristic one.
