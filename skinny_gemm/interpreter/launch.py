@@ -3,14 +3,14 @@
 import gc
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from ..artifact import CompiledKernel, LaunchArguments, Parameter
+from ..artifact import CompiledKernel, LaunchArguments, Parameter, arguments_of
 from ..checks import is_integer
 from ..layouts import WARP
 from . import codegen, flow, parser
@@ -207,8 +207,12 @@ def bound_parameters(
     """
     if len(arguments.values) != len(compiled.parameters):
         raise ValueError(f"{len(arguments.values)} values are given for {len(compiled.parameters)} parameters.")
-    if len(kernel.parameters) != len(compiled.parameters):
-        raise ValueError(f"the PTX has {len(kernel.parameters)} parameters, the artifact {len(compiled.parameters)}.")
+    packed = arguments_of(compiled.parameters)
+    if len(kernel.parameters) != len(packed):
+        raise ValueError(f"the PTX has {len(kernel.parameters)} parameters, the artifact {len(packed)}.")
+    placed = [
+        place for declared, specs in zip(kernel.parameters, packed, strict=True) for place in _places(declared, specs)
+    ]
     memory, parameters, outputs = GlobalMemory(), {}, []
 
     def buffers_of(spec: Parameter, array: np.ndarray) -> list[Buffer]:
@@ -218,9 +222,9 @@ def bound_parameters(
             outputs.append((array, buffers))
         return buffers
 
-    for declared, spec, value in zip(kernel.parameters, compiled.parameters, arguments.values, strict=True):
+    for (offset, size), spec, value in zip(placed, compiled.parameters, arguments.values, strict=True):
         if spec.kind != "pointer":
-            bits = 8 * declared.size
+            bits = 8 * size
             if not is_integer(value) or not -(1 << bits - 1) <= value < 1 << bits - 1:
                 raise ValueError(f"{spec.name} is {value!r}; it must be a signed integer of {bits} bits.")
             numbers = [int(value) & (1 << bits) - 1]
@@ -237,6 +241,21 @@ def bound_parameters(
             numbers = [memory.add(spec.name, members[0].bytes, False, arrays[0], members).base for members in twins]
         else:
             numbers = [buffer.base for buffer in buffers_of(spec, as_bytes(value, spec.name))]
-        dtype = np.uint32 if declared.size == 4 else np.uint64
-        parameters[declared.offset, declared.size] = np.array(numbers, dtype).reshape(-1, 1, 1)
+        parameters[offset, size] = np.array(numbers, np.uint32 if size == 4 else np.uint64).reshape(-1, 1, 1)
     return memory, parameters, outputs
+
+
+def _places(declared: parser.Parameter, specs: Sequence[Parameter]) -> Iterator[tuple[int, int]]:
+    """(offset, size) of each of `specs`, which fill the `declared` parameter as members fill a structure."""
+    if len(specs) == 1:
+        yield declared.offset, declared.size
+        return
+    sizes = [4 if spec.kind == "i32" else 8 for spec in specs]
+    end = declared.offset
+    for size in sizes:
+        start = -(-end // size) * size
+        yield start, size
+        end = start + size
+    if -(-end // max(sizes)) * max(sizes) != declared.offset + declared.size:
+        names, held = ", ".join(spec.name for spec in specs), end - declared.offset
+        raise ValueError(f"{names} have {held} bytes, but their parameter in the PTX has {declared.size}.")

@@ -88,6 +88,7 @@ class Parameter(NamedTuple):
     name: str
     offset: int
     size: int
+    packed: bool = False  #: an array of bytes, whose parts are loaded one by one
 
 
 class Kernel(NamedTuple):
@@ -104,7 +105,7 @@ class Kernel(NamedTuple):
 _COMMENT = re.compile(r"/(?:/[^\n]*|\*.*?\*/)", re.S)
 _BRACE = re.compile(r"[{}]")
 _ENTRY = re.compile(r"\.entry\s+([\w$]+)\s*\(([^)]*)\)([^{]*)\{", re.S)
-_PARAM = re.compile(r"\.param\s+\.([a-z]\d+)\b.*?([\w$]+)\s*$", re.S)
+_PARAM = re.compile(r"\.param\s+(?:\.align\s+(\d+)\s+)?\.([a-z]\d+)\b.*?([\w$]+)\s*(?:\[(\d+)\])?$", re.S)
 _SHARED = re.compile(
     r"\.(?P<extern>extern\s+\.)?shared\s+(?:\.align\s+(?P<align>\d+)\s+)?\.(?P<type>[a-z]+\d+)\s+(?P<name>[\w$]+)"
     r"\s*(?:\[(?P<count>\d*)\])?\s*;"
@@ -114,7 +115,7 @@ _GUARD = re.compile(r"@(!?)\s*([%\w$]+)\s+")
 _REG_DECL = re.compile(r"\.reg\s+\.(pred|[a-z]+\d+)\s+(.*)", re.S)
 _REG_RANGE = re.compile(r"([%\w$]+?)<(\d+)>$")
 _OPERAND = re.compile(r"\{[^}]*\}|\[[^\]]*\]|[^\s,|]+(?:\s*\|\s*[^\s,|]+)?|\|")
-_PIECE = re.compile(r"[^;{}\n]*(?:\{[^{}\n;]*\}[^;{}\n]*)*;|[{}]|[^;{}\s][^;{}\n]*|\n")
+_PIECE = re.compile(r"[^;{}\n]*(?:\s*\{[^{}\n;]*\}[^;{}\n]*)*;|[{}]|[^;{}\s][^;{}\n]*|\n")
 _FLOAT = re.compile(r"0(?:[fF]([0-9a-fA-F]{8})|[dD][0-9a-fA-F]{16})")
 _SPECIAL = ("%tid", "%ntid", "%ctaid", "%nctaid", "%laneid", "%warpid", "%nwarpid", "%cluster", "%ncluster",
             "%is_explicit", "%smid", "%clock", "%globaltimer")  # fmt: skip
@@ -201,10 +202,11 @@ class _Function:
             match = _PARAM.match(part)
             if not match:
                 raise PtxSyntaxError(f"Line {self.line}: cannot read the parameter declaration {part!r}.")
-            size = width_of(match[1]) // 8
-            offset = _aligned(offset, size)
-            yield Parameter(match[2], offset, size)
-            offset += size
+            align, kind, name, count = match.groups()
+            size = width_of(kind) // 8
+            offset = _aligned(offset, int(align or size))
+            yield Parameter(name, offset, size * int(count or 1), count is not None)
+            offset += size * int(count or 1)
 
     def place_shared(self, text) -> tuple[int, int]:
         """(static bytes, address of the dynamic ones) of the shared variables that `text` declares."""
@@ -234,7 +236,9 @@ class _Function:
             elif piece == "}":
                 scope = scope.parent
             else:
-                self.read_piece(piece.strip(), scope)
+                lines = piece.count("\n")  # operands in braces may stand on lines of their own
+                self.read_piece(" ".join(piece.split()) if lines else piece.strip(), scope)
+                self.line += lines
 
     def read_piece(self, piece, scope):
         while label := _LABEL.match(piece):
