@@ -3,7 +3,7 @@
 import gc
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -207,12 +207,7 @@ def bound_parameters(
     """
     if len(arguments.values) != len(compiled.parameters):
         raise ValueError(f"{len(arguments.values)} values are given for {len(compiled.parameters)} parameters.")
-    packed = arguments_of(compiled.parameters)
-    if len(kernel.parameters) != len(packed):
-        raise ValueError(f"the PTX has {len(kernel.parameters)} parameters, the artifact {len(packed)}.")
-    placed = [
-        place for declared, specs in zip(kernel.parameters, packed, strict=True) for place in _places(declared, specs)
-    ]
+    placed = places_of(kernel.parameters, compiled.parameters)
     memory, parameters, outputs = GlobalMemory(), {}, []
 
     def buffers_of(spec: Parameter, array: np.ndarray) -> list[Buffer]:
@@ -245,17 +240,19 @@ def bound_parameters(
     return memory, parameters, outputs
 
 
-def _places(declared: parser.Parameter, specs: Sequence[Parameter]) -> Iterator[tuple[int, int]]:
-    """(offset, size) of each of `specs`, which fill the `declared` parameter as members fill a structure."""
-    if len(specs) == 1:
-        yield declared.offset, declared.size
-        return
-    sizes = [4 if spec.kind == "i32" else 8 for spec in specs]
-    end = declared.offset
-    for size in sizes:
-        start = -(-end // size) * size
-        yield start, size
-        end = start + size
-    if -(-end // max(sizes)) * max(sizes) != declared.offset + declared.size:
-        names, held = ", ".join(spec.name for spec in specs), end - declared.offset
-        raise ValueError(f"{names} have {held} bytes, but their parameter in the PTX has {declared.size}.")
+def places_of(declared: Sequence[parser.Parameter], specs: Sequence[Parameter]) -> list[tuple[int, int]]:
+    """(offset, size) of each of `specs`; ValueError unless they fill the parameters that the PTX declares."""
+    arguments = arguments_of(specs)
+    if len(declared) != len(arguments):
+        raise ValueError(f"the PTX has {len(declared)} parameters, the artifact {len(arguments)}.")
+    places = []
+    for whole, members in zip(declared, arguments, strict=True):
+        sizes = [4 if member.kind == "i32" else 8 for member in members]
+        end = whole.offset
+        for size in sizes:
+            places.append((-(-end // size) * size, size))
+            end = sum(places[-1])
+        if -(-end // max(sizes)) * max(sizes) != whole.offset + whole.size:
+            names, held = ", ".join(member.name for member in members), end - whole.offset
+            raise ValueError(f"{names}: {held} bytes, but the PTX has a parameter of {whole.size} for them.")
+    return places

@@ -6,6 +6,7 @@ declarations, labels, guards, and inline-assembly blocks that open a scope and r
 
 import re
 from collections import ChainMap
+from collections.abc import Iterator
 from functools import cache
 from itertools import zip_longest
 from typing import Any, NamedTuple
@@ -146,6 +147,14 @@ def parse(text: str) -> dict[str, Kernel]:
     return kernels
 
 
+def parameters_of(text: str) -> tuple[Parameter, ...]:
+    """The parameters of the first entry function of a PTX module. Raises `PtxSyntaxError` without one."""
+    entry = _ENTRY.search(text)
+    if not entry:
+        raise PtxSyntaxError("The PTX text holds no .entry function.")
+    return tuple(_parameters(entry[2], text.count("\n", 0, entry.end()) + 1))
+
+
 @cache
 def width_of(kind: str) -> int:
     """Bits of a PTX type such as `u32` or `bf16x2`; a predicate has one."""
@@ -168,6 +177,19 @@ def _aligned(offset: int, size: int) -> int:
     return -(-offset // size) * size
 
 
+def _parameters(declarations: str, line: int) -> Iterator[Parameter]:
+    offset = 0
+    for part in filter(None, map(str.strip, declarations.split(","))):
+        match = _PARAM.match(part)
+        if not match:
+            raise PtxSyntaxError(f"Line {line}: cannot read the parameter declaration {part!r}.")
+        align, kind, name, count = match.groups()
+        size = width_of(kind) // 8
+        offset = _aligned(offset, int(align or size))
+        yield Parameter(name, offset, size * int(count or 1), count is not None)
+        offset += size * int(count or 1)
+
+
 class _Scope(dict[str, Any]):
     """A body or a block in it: its operands as written -> parsed, its registers, labels and those around it."""
 
@@ -186,7 +208,7 @@ class _Function:
 
     def __init__(self, clean: str, entry: re.Match, end: int, header: str):
         self.line = clean.count("\n", 0, entry.end()) + 1
-        self.parameters = tuple(self.read_parameters(entry[2]))
+        self.parameters = tuple(_parameters(entry[2], self.line))
         self.widths: dict[str, int] = {}
         self.symbols: dict[str, int] = {}
         self.raw: list[tuple[int, int, str, _Scope]] = []  # instructions before their operands are resolved
@@ -195,18 +217,6 @@ class _Function:
         self.read_body(body)
         instructions = tuple(self.resolve(*raw) for raw in self.raw)
         self.kernel = Kernel(entry[1], self.parameters, instructions, self.widths, static, dynamic)
-
-    def read_parameters(self, text):
-        offset = 0
-        for part in filter(None, map(str.strip, text.split(","))):
-            match = _PARAM.match(part)
-            if not match:
-                raise PtxSyntaxError(f"Line {self.line}: cannot read the parameter declaration {part!r}.")
-            align, kind, name, count = match.groups()
-            size = width_of(kind) // 8
-            offset = _aligned(offset, int(align or size))
-            yield Parameter(name, offset, size * int(count or 1), count is not None)
-            offset += size * int(count or 1)
 
     def place_shared(self, text) -> tuple[int, int]:
         """(static bytes, address of the dynamic ones) of the shared variables that `text` declares."""

@@ -103,7 +103,9 @@ def launch(
 
 def _passed(parameters: Sequence[Parameter], values: Sequence[int]) -> tuple[tuple, tuple]:
     """The kernel's arguments and their types as `cuLaunchKernelEx` takes them; a structure has none but its own."""
-    passed, types, left = [], [], iter(values)
+    passed: list[Any] = []
+    types: list[Any] = []
+    left = iter(values)
     for argument in arguments_of(parameters):
         members = tuple(_PARAMETER_TYPES[parameter.kind] for parameter in argument)
         if len(members) == 1:

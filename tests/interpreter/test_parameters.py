@@ -45,7 +45,7 @@ def test_parameters_are_grouped_by_argument():
     [
         (
             {"parameters": TENSOR[:1] + TENSOR[2:]},
-            "tensor, stride have 16 bytes, but their parameter in the PTX has 24",
+            "tensor, stride: 16 bytes, but the PTX has a parameter of 24 for them",
         ),
         ({"parameters": tuple(replace(p, joined=False) for p in TENSOR)}, "has 2 parameters, the artifact 5"),
         ({"body": PTX.replace("tensor+8", "tensor+12")}, "reads 4 bytes at byte 12 of its parameters, which hold no"),
