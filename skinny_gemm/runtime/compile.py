@@ -49,7 +49,7 @@ def compile_probe(probe: Any, arch: str) -> CompiledKernel:
 
 def compile_built(
     kernel: str, module: str, tactic: str, special: Mapping, arch: str, pdl: bool, arguments: tuple,
-    options: Mapping = MappingProxyType({}),
+    options: Mapping = MappingProxyType({}), check_copies: bool = True,
 ) -> CompiledKernel:  # fmt: skip
     """What the `build` of `module` makes of `arguments`, `pdl` and `options`, from the cache or newly compiled.
 
@@ -65,7 +65,7 @@ def compile_built(
         if compiled is None or (compiled.kernel, compiled.arch, compiled.facts) != (kernel, arch, facts):
             built = importlib.import_module(module).build(*arguments, pdl, **options)
             shape = built.parameters, built.block, built.smem_bytes
-            compiled = compile_jit(kernel, built, *shape, arch, pdl, facts, built.cluster)
+            compiled = compile_jit(kernel, built, *shape, arch, pdl, facts, built.cluster, check_copies)
             cache.store(key, compiled)
         _memory[key] = compiled
     return _memory[key]
@@ -81,11 +81,12 @@ def compile_jit(
     pdl: bool,
     facts: Mapping[str, Any] | None = None,
     cluster: tuple[int, int, int] = (1, 1, 1),
+    check_copies: bool = True,
 ) -> CompiledKernel:
     """Compiles `function`, a `@cute.jit` callable that launches one kernel with exactly `parameters`, for `arch`.
 
-    ValueError if the PTX has other parameters, or if the assembler mis-encoded an instruction (see
-    `sass.misencoded_copies`).
+    ValueError if the PTX has other parameters, or, with `check_copies`, if the assembler mis-encoded an instruction
+    (see `sass.misencoded_copies`).
     """
     import cutlass
     import cutlass.cute as cute
@@ -107,7 +108,7 @@ def compile_jit(
         (entry,) = result.kernel_info
         ptx, cubin = result.__ptx__, result.__cubin__
     places_of(parameters_of(ptx), parameters)
-    if faults := sass.misencoded_copies(cubin):
+    if check_copies and (faults := sass.misencoded_copies(cubin)):
         raise ValueError(f"the assembler mis-encoded {len(faults)} copies for {arch}, first at {faults[0]:#x}")
     resources = sass.resources(cubin, entry)
     return CompiledKernel(
