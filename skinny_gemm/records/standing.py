@@ -25,12 +25,12 @@ def summary(campaign: Campaign, rows: Iterable[Record]) -> list[str]:
 
 
 def lines(rows: Iterable[Record]) -> list[str]:
-    """A line for each (N, K, M, mode, kernel): our best tactic, stream and peers in us, verdict on the fastest peer."""
+    """A line for each (N, K, M, mode, kernel): our best tactic, stream and peers in us, verdict on the best peer."""
     rows = list(rows)
     peers = [peer for peer in PEERS if any(row.kernel == peer for row in rows)]
     kernels = list(dict.fromkeys(row.kernel for row in rows if row.is_ours))
     heading = f"{'N x K':>13} {'M':>3} {'mode':8} {'kernel':11} {'ours':>8} {'tactic':16} {'stream':>7} {'ratio':>5}"
-    table = [heading + "".join(f" {peer:>10}" for peer in peers) + "  verdict"]
+    table = [heading + "".join(f" {peer:>10}" for peer in peers) + "  verdict, on which peer"]
     for n, k in dict.fromkeys((row.n, row.k) for row in rows):
         of_weight = [row for row in rows if (row.n, row.k) == (n, k)]
         for m in sorted({row.m for row in of_weight if not row.is_bound}):
@@ -46,7 +46,9 @@ def lines(rows: Iterable[Record]) -> list[str]:
                 rivals = [fastest(row for row in of_problem if row.kernel == peer) for peer in peers]
                 text += "".join(f" {rival.median_us:10.2f}" if rival else f" {'-':>10}" for rival in rivals)
                 rival = fastest(row for row in rivals if row)
-                table.append(f"{text}  {verdict(ours, rival) if rival else ''}".rstrip())
+                table.append(
+                    f"{text}  {verdict(ours, rival)} {rival.kernel} {rival.tactic}".rstrip() if rival else text
+                )
     return table
 
 
@@ -65,7 +67,9 @@ def standing(rows: Iterable[Record]) -> list[str]:
             if ours and peer and bound:
                 ratios.setdefault(m, []).append((peer.median_us / ours.median_us, ours.median_us / bound))
             if ours and peer and bound and peer.median_us < ours.median_us:
-                times = f"{ours.median_us:.2f} against {peer.median_us:.2f} us of {peer.kernel}"
+                times = (
+                    f"{ours.median_us:.2f} against {peer.median_us:.2f} us of {f'{peer.kernel} {peer.tactic}'.rstrip()}"
+                )
                 behind.append(f"{n}x{k} M={m}: {times}, {verdict(ours, peer)}")
     if not ratios:
         raise ValueError("There is no weight with records of ours, of a peer and of a bound on this device.")

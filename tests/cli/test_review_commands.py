@@ -48,12 +48,14 @@ def test_best_answers_from_the_records(call):
     assert found["interval"] == [row.low_us, row.high_us] and found["campaign"] == row.campaign
     assert found["ratio_to_bound"] == pytest.approx(row.median_us / found["bound"], abs=1e-3)
     assert set(found["peers"]) == {row.kernel for row in rows} & set(records.PEERS)
+    flashinfer = min((row for row in rows if row.kernel == "flashinfer"), key=lambda row: row.median_us)
+    assert found["peers"]["flashinfer"] == {"tactic": flashinfer.tactic, "microseconds": flashinfer.median_us}
     status, out, _ = call("best --n 3584 --k 7168 --m 8")
     said = " ".join(out.split())
     assert status == 0 and f"take {row.kernel} {row.tactic}: {row.median_us:.3f} us" in said
     assert (
         f"{found['microseconds'] / found['bound']:.3f} times the measured bound" in said
-        and "FASTER than flashinfer" in said
+        and f"FASTER than flashinfer {flashinfer.tactic} (" in said
     )
 
 
