@@ -112,9 +112,13 @@ class BalancedSplitK:
         for turn in filled:
             self.copy_weights(turn, weight_copy, policy, at)
             cute.arch.cp_async_commit_group()
+        blocks, parts = range(t.k_chunk // K_BLOCK), range(t.token_tile // MMA_N)
+        loads, held = self.first_loads(at), t.held_blocks(self.problem)
+        if held:
+            self.wait_for_copies(0)
+        first_halves = [self.load_weights(loads, 0, block) for block in range(held)]
         if self.pdl:
             cute.arch.griddepcontrol_wait()  # each thread reads x
-        blocks, parts = range(t.k_chunk // K_BLOCK), range(t.token_tile // MMA_N)
         steps = [(turn, block, part) for turn in range(turns) for block in blocks for part in parts]
         x_copy: Any = None
         ahead: list = []
@@ -128,14 +132,13 @@ class BalancedSplitK:
             ahead = [self.load_x(x_rows, *step) for step in steps[:X_WINDOW]]
         if turns == len(filled):
             self.trigger_last()
-        loads, acc = self.first_loads(at), [[Float32(0.0)] * 4 for _ in range(self.fragments)]
+        acc = [[Float32(0.0)] * 4 for _ in range(self.fragments)]
         for i, (turn, block, part) in enumerate(steps):
             if (block, part) == (0, 0):
-                cute.arch.cp_async_wait_group(min(t.stages, turns - turn) - 1)
-                cute.arch.sync_warp()  # every lane's copies are there
+                self.wait_for_copies(turn)
             if part == 0:
-                halves = [self.load_stage(load, turn, block) for load in loads[: layout.half_tiles(self.rows)]]
-                halves += [[Int32(0)] * 4] * (len(halves) % 2)  # past the tile, but an mma is 16 rows high
+                at_hand = turn == 0 and block < held
+                halves = first_halves[block] if at_hand else self.load_weights(loads, turn, block)
             words = self.load_stage(loads[part - len(parts)], turn, block) if t.x_ring else ahead[i]
             for mma in (0, 1):
                 for row_part in range(len(halves) // 2):
@@ -152,6 +155,11 @@ class BalancedSplitK:
                 if turn + t.stages == turns - 1:
                     self.trigger_last()
         return acc
+
+    def wait_for_copies(self, turn: int) -> None:
+        """Waits until every lane's copies of `turn` are there, those of later turns under way."""
+        cute.arch.cp_async_wait_group(min(self.tactic.stages, self.turns - turn) - 1)
+        cute.arch.sync_warp()
 
     def trigger_last(self) -> None:
         """Where the last copies are on their way: dependents start now, unless they did first of all."""
@@ -201,6 +209,11 @@ class BalancedSplitK:
             first = layout.first_x_row(self.rows) + load_row(at.lane)
             rows += [first + token for token in range(0, self.tactic.token_tile, MMA_N)]
         return [[at.ring + layout.stage_offset(row, chunk, self.tactic.k_chunk) for chunk in chunks] for row in rows]
+
+    def load_weights(self, loads: list, turn: int, block: int) -> list:
+        """A lane's words of each half tile's K block; zeros past the last, where an mma is 16 rows high."""
+        halves = [self.load_stage(load, turn, block) for load in loads[: layout.half_tiles(self.rows)]]
+        return halves + [[Int32(0)] * 4] * (len(halves) % 2)
 
     def load_stage(self, first: list, turn: int, block: int):
         """A lane's 16 bytes of 8 rows' K block, from the stage of `turn`."""
