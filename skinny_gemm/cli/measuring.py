@@ -148,7 +148,10 @@ def fit(given: Given) -> Answer:
     from ..records import fit, model
 
     if given.show:
-        fits = [{"kernel": kernel, "mode": mode, **asdict(fitted)} for (kernel, mode), fitted in model.fits().items()]
+        fits = [
+            {"kernel": kernel, "mode": mode, "process": process, **asdict(fitted)}
+            for (kernel, mode, process), fitted in model.fits().items()
+        ]
         return Answer(fits, "\n".join(fit.lines()))
     path = fit.write_fit()
     return Answer({"file": str(path)}, f"wrote {path}")
