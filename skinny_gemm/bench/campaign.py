@@ -1,5 +1,7 @@
 """A campaign: every kernel, peer and bound of some problems, measured in one go and kept under data/campaigns.
 
+What is asked for in a quiet and in a busy process is measured in one of each, the quiet one first.
+
 What has been measured survives an interrupt or a crash; `resume` continues from there and skips points that failed.
 """
 
@@ -18,9 +20,10 @@ from typing import Any
 from .. import device as devices
 from ..commit import commit
 from ..problem import GemmProblem
-from ..records import Campaign, CampaignWriter, Point
+from ..records import PROCESSES, Campaign, CampaignWriter, Point
 from ..records.store import campaigns_dir
 from . import clocks, graphs, peers
+from . import process as processes
 from .plan import Request, plan
 from .task import Progress, Task, compile_all
 from .worker import LIMIT_S, Failed, Worker
@@ -40,8 +43,9 @@ def run_campaign(
 ) -> None:  # fmt: skip
     """Measures the tasks whose points `writer` does not have yet; the folder is saved whatever happens.
 
-    `prepare` compiles tasks and returns why, for each point that cannot be. A point that fails is recorded in words and
-    passed over. Stops early, incomplete, when `now()` passes `deadline`. RuntimeError if `worker` is lost for good.
+    `prepare` compiles tasks and returns why, for each point that cannot be. Those of a quiet process come first; before
+    all, `ceilings` in the state that `worker` is in. A point that fails is recorded in words and passed over. Stops
+    early, incomplete, when `now()` passes `deadline`. RuntimeError if `worker` is lost for good.
     """
     earlier = list(writer.campaign.clocks.get("samples", ()))
 
@@ -52,6 +56,14 @@ def run_campaign(
     def compiling(what: str, done: int, total: int) -> None:
         progress(what, done, total)
         check_deadline()
+
+    def measure(task: Task) -> None:
+        worker.enter(task.point.process)
+        try:
+            result = worker.measure(task)
+            writer.add(task.point, result.samples_us, result.relative_error, result.bytes)
+        except (Failed, ValueError) as error:
+            writer.fail(task.point, str(error))
 
     def save() -> None:
         writer.update(clocks=clocks.summary([*earlier, *worker.clock_samples]))
@@ -70,18 +82,16 @@ def run_campaign(
             except Failed as error:
                 writer.update(method={**writer.campaign.method, "ceilings_failed": str(error)})
         saved = now()
-        for done, task in enumerate(todo, 1):
-            check_deadline()
-            if task.point not in writer.done:  # as it is if it did not compile
-                try:
-                    result = worker.measure(task)
-                    writer.add(task.point, result.samples_us, result.relative_error, result.bytes)
-                except (Failed, ValueError) as error:
-                    writer.fail(task.point, str(error))
-            progress("measure", done, len(todo))
-            if now() - saved > SAVE_EVERY_S:
-                save()
-                saved = now()
+        for process in PROCESSES:
+            here = [task for task in todo if task.point.process == process]
+            for done, task in enumerate(here, 1):
+                check_deadline()
+                if task.point not in writer.done:  # as it is if it did not compile
+                    measure(task)
+                progress(f"measure {process}", done, len(here))
+                if now() - saved > SAVE_EVERY_S:
+                    save()
+                    saved = now()
         with suppress(Failed):
             worker.sample_clocks("after")
         writer.update(complete=True)
@@ -132,9 +142,10 @@ def bench(
         graph_us=graphs.TARGET_US, rotation_over_l2=graphs.COLD_ROTATION, rotation_launches=graphs.COLD_LAUNCHES,
         l2_bytes=device.l2_bytes, limit_s=limit_s, seeds=[seed], left_out=left_out, peers_absent=absent,
         fronts=[{name: value for name, value in front.items() if name != "m"} for front in fronts],
+        processes={process: processes.MEANINGS[process] for process in request.processes},
     )  # fmt: skip
     shapes = {(task.point.n, task.point.k) for task in tasks}
-    with Worker(functools.partial(make_rig, device, shapes, seed), limit_s) as worker:
+    with Worker(functools.partial(make_rig, device, shapes, seed), limit_s, tasks[0].point.process) as worker:
         campaign = Campaign(
             id=folder.name, device=device.name, **worker.describe(), commit=source, dirty=dirty, method=method,
             date=date.isoformat(timespec="seconds"), command=shlex.join(["python", "-m", "skinny_gemm", *sys.argv[1:]]),
@@ -148,11 +159,11 @@ def bench(
     return folder
 
 
-def make_rig(device: devices.Device, shapes: Iterable[tuple[int, int]], seed: int) -> Any:
+def make_rig(device: devices.Device, shapes: Iterable[tuple[int, int]], seed: int, process: str) -> Any:
     """The rig of a campaign, made in the measuring process: only that one loads PyTorch."""
     from .rig import Rig
 
-    return Rig(device, shapes, seed)
+    return Rig(device, shapes, seed, process)
 
 
 def _resumed(writer: CampaignWriter, campaign: Campaign) -> None:
@@ -161,5 +172,6 @@ def _resumed(writer: CampaignWriter, campaign: Campaign) -> None:
     if earlier.get("fronts", []) != campaign.method["fronts"]:
         raise ValueError(f"Cannot resume {writer.folder}: its --split and --valid were others.")
     boards = dict.fromkeys([*writer.campaign.board.split(), *campaign.board.split()])
-    seeds = [*earlier["seeds"], *campaign.method["seeds"]]
-    writer.update(method={**earlier, "seeds": seeds}, board=" ".join(boards))
+    added = {"seeds": [*earlier["seeds"], *campaign.method["seeds"]]}
+    added["processes"] = earlier.get("processes", {}) | campaign.method["processes"]
+    writer.update(method={**earlier, **added}, board=" ".join(boards))

@@ -26,6 +26,7 @@ from .progress import progress
     option("--tactics", default="default", help="default, coarse, full, or some between spaces."),
     option("--modes", default="isolated,chained",
            help="Comma-separated; also exposed. With :default behind it a mode is of the default tactic only."),
+    option("--processes", default="quiet", help="quiet, busy (has used many streams, as a server has), or both."),
     option("--out", type=click.Path(path_type=Path), help="Campaign folder; by default under data/campaigns."),
     option("--peers", default="all", help="all, none, or names: cublas,triton,flashinfer."),
     option("--bounds/--no-bounds", default=True, help="Measure streaming bounds and ceilings."),
@@ -45,7 +46,8 @@ def bench(given: Given) -> Answer:
         raise ValueError(f"--m is {given.m!r}, but must be comma-separated integers") from None
     tactics = given.tactics if given.tactics in CHOICES else given.tactics.split()
     peers = {"all": records.PEERS, "none": ()}.get(given.peers, given.peers.split(","))
-    request = plan.Request(given.kernel, problems, ms, tactics, modes, peers, given.bounds)
+    processes = given.processes.split(",")
+    request = plan.Request(given.kernel, problems, ms, tactics, modes, peers, given.bounds, processes=processes)
     limit_s = campaign.LIMIT_S if given.limit is None else given.limit
     with progress(log=True) as report:
         folder = campaign.bench(request, given.out, given.resume, given.seconds, limit_s, report)

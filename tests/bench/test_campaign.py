@@ -1,11 +1,12 @@
 """Running a campaign, with a fake rig.
 
-Properties: every task is measured once, in order; an interrupt, a crash or a full budget loses nothing and a resumed
-run measures exactly the rest; one failure stays one failure; a host without a GPU and a folder that exists are one
-sentence; the files on disk are what they were.
+Properties: every task is measured once, in order, the quiet process before the busy one; an interrupt, a crash or a
+full budget loses nothing and a resumed run measures exactly the rest; one failure stays one failure; a host without a
+GPU and a folder that exists are one sentence; the files on disk are what they were.
 """
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -27,8 +28,14 @@ class FakeRig:
     def __init__(self, faults=None):
         self.faults = faults or {}
         self.measured, self.clock_samples, self.ceilings_measured = [], [], 0
+        self.process = "quiet"
+
+    def enter(self, process):
+        assert (self.process, process) != ("busy", "quiet"), "none becomes quiet again"
+        self.process = process
 
     def measure(self, task):
+        assert task.point.process == self.process
         if task in self.faults:
             raise self.faults[task]
         self.measured.append(task)
@@ -37,6 +44,7 @@ class FakeRig:
 
     def ceilings(self):
         self.ceilings_measured += 1
+        assert self.process == "quiet"
         return {"hbm_read_tbs": 4.5}
 
     def sample_clocks(self, when):
@@ -72,6 +80,18 @@ def test_a_campaign_measures_every_point_once_in_order(tmp_path, tasks):
     done = records.campaigns(tmp_path)["c1"]
     assert done.complete and done.ceilings == {"hbm_read_tbs": 4.5} and not done.failures
     assert [sample["when"] for sample in done.clocks["samples"]] == ["before", "after"]
+
+
+def test_both_processes_are_measured_the_quiet_one_first(tmp_path, tasks):
+    shown, rig = [], FakeRig()
+    busy = [replace(task, point=replace(task.point, process="busy")) for task in tasks]
+    campaign.run_campaign(
+        writer(tmp_path), [*busy, *tasks], rig, ceilings=True, progress=lambda *told: shown.append(told)
+    )
+    assert rig.measured == [*tasks, *busy] and recorded(tmp_path) == points_of([*tasks, *busy])
+    count = len(tasks)
+    told = [(f"measure {process}", done + 1, count) for process in records.PROCESSES for done in range(count)]
+    assert shown == told and rig.ceilings_measured == 1
 
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
