@@ -21,7 +21,9 @@ def enter(process: str) -> None:
     """Makes this process a `quiet` or `busy` one; ValueError if it is busy already and is to be quiet."""
     global _state
     if process == "quiet" and _state == "busy":
-        raise ValueError("This process is busy and stays so: measure in a new one what a quiet process takes.")
+        raise ValueError(
+            "This process is busy and stays so: only a new one is quiet; in a notebook, restart the kernel."
+        )
     if process == "busy" and _state == "quiet":
         use_streams()
     _state = process

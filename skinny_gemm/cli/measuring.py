@@ -9,8 +9,9 @@ import click
 from .. import device as devices
 from .. import records
 from ..catalogue import shapes
+from ..checks import check_choice
 from ..problem import GemmProblem
-from .options import CAMPAIGN, DEVICE, KERNEL, SPLIT, VALID, Answer, Given, command, option
+from .options import CAMPAIGN, DEVICE, KERNEL, PROCESS, SPLIT, VALID, Answer, Given, command, option
 from .progress import progress
 
 
@@ -99,16 +100,19 @@ def compare(given: Given) -> Answer:
     return Answer(comparison.report(), "\n".join(comparison.lines()))
 
 
-@command("summary", CAMPAIGN)
+@command("summary", CAMPAIGN, option("--process", help="Only what this process measured, quiet or busy."))
 def summary(given: Given) -> Answer:
     """Show a campaign in one table: our best tactics, the streaming bound and the peers, problem by problem.
 
     CAMPAIGN is an id under data/campaigns, or a folder.
     """
+    from ..records.best import measured_in
     from ..records.standing import summary
 
+    if given.process is not None:
+        check_choice("process", given.process, records.PROCESSES)
     described, rows = records.read_campaign(records.store.campaign_folder(given.campaign))
-    lines = summary(described, rows)
+    lines = summary(described, rows if given.process is None else measured_in(given.process, rows))
     return Answer({"campaign": asdict(described), "lines": lines}, "\n".join(lines))
 
 
@@ -125,13 +129,13 @@ def pruning(given: Given) -> Answer:
     return Answer(plain, "\n".join(lines(swept)))
 
 
-@command("standing", DEVICE)
+@command("standing", PROCESS, DEVICE)
 def standing(given: Given) -> Answer:
     """Show how our best compares with the peers' best, over all records of a device."""
     from ..records.standing import standing
 
     name = devices.get(given.device).name
-    lines = standing(row for row in records.rows() if row.device == name)
+    lines = standing((row for row in records.rows() if row.device == name), given.process)
     return Answer({"device": name, "lines": lines}, "\n".join(lines))
 
 
