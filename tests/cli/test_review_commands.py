@@ -63,10 +63,8 @@ def test_best_answers_from_the_records(call):
     status, out, _ = call("best --n 3584 --k 7168 --m 8")
     said = " ".join(out.split())
     assert status == 0 and f"take {row.kernel} {row.tactic}: {row.median_us:.3f} us" in said
-    assert (
-        f"{found['microseconds'] / found['bound']:.3f} times the measured bound" in said
-        and "FASTER than flashinfer" in said
-    )
+    assert f"{found['microseconds'] / found['bound']:.3f} times the measured bound" in said
+    assert "FASTER than " in said and all(f"{peer} (" in said for peer in found["peers"])
 
 
 def test_best_of_one_kernel_and_mode(call):
