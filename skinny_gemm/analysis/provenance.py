@@ -28,7 +28,7 @@ def drawn_at() -> str:
     return short(name, changed and name != "unknown")
 
 
-def named(process: str) -> str | None:
+def state_named(process: str) -> str | None:
     """The state of the process as figures name it: only if it is busy, what was measured before was all quiet."""
     return process if process == "busy" else None
 

@@ -22,7 +22,7 @@ from ..records.best import answering, bound_of, competing, measured_in, weight_r
 from ..records.statistics import Verdict, verdict
 from ..tactics import KERNELS, Footprint, Tactic, tactic_type
 from .performance import measured, used
-from .provenance import commit_of, drawn_at, named, provenance
+from .provenance import commit_of, drawn_at, provenance, state_named
 from .tactic import TacticData
 
 LETTERS = "ABCDEF"  #: a review compares at most this many candidates: more can no longer be told apart in a chart
@@ -165,7 +165,7 @@ class Review:
     def provenance(self) -> dict[str, Any]:
         """Where the numbers come from; of every page the same."""
         p = self.problem
-        facts: dict[str, Any] = dict(n=p.n, k=p.k, m=p.m, launches=self.mode, process=named(self.process))
+        facts: dict[str, Any] = dict(n=p.n, k=p.k, m=p.m, launches=self.mode, process=state_named(self.process))
         facts |= dict(
             reproduce=self.command(), drawn_at=drawn_at(), candidates=[str(candidate) for candidate in self.candidates]
         )

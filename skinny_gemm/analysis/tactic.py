@@ -20,7 +20,7 @@ from ..records import model
 from ..records.statistics import verdict
 from ..tactics import MAX_M, Footprint, Tactic, tactic_type
 from .performance import RATES, grouped
-from .provenance import commit_of, named, provenance
+from .provenance import commit_of, provenance, state_named
 
 MEMORY = {"hbm_read_tbs": ("HBM", "read"), "l2_read_tbs": ("L2", "read")}  #: ceilings: of what, measured how
 COMPUTE = {"bf16_tflops": ("BF16", "mma")}
@@ -259,7 +259,7 @@ class TacticData:
             sources = ["live" if live else "recorded" for live in self.table.live] + curve
         sources = list(sources)
         live = sources.count("live")
-        facts = self._facts() | dict(launches=self.mode, process=named(self.process), live_points=live or None)
+        facts = self._facts() | dict(launches=self.mode, process=state_named(self.process), live_points=live or None)
         if "model" in sources:
             facts["model"] = self._fit.describe()
             if self.scaled:
