@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from ..layouts import WARP, banks, warp_splitk, ws_gemm
-from ..layouts.fragments import ldmatrix_destination
+from ..layouts.fragments import ldmatrix_destination, load_row
 from ..layouts.swizzle import CHUNK, ELEMENT_BYTES, plain_offset, tile_offset
 from ..problem import GemmProblem
 from ..tactics import Tactic
@@ -53,7 +53,7 @@ def x_load_table(k_slice: int, padded: bool = True, block: int = 0) -> pd.DataFr
     `k_slice`: K elements of a row of the tile. `padded`: with the pitch of the kernel, else rows end to end.
     """
     lane = np.arange(WARP)
-    token, column = ws_gemm.load_row(lane), ws_gemm.k_column(0, block, lane, block + 1)
+    token, column = load_row(lane), ws_gemm.k_column(0, block, lane, block + 1)
     address = ws_gemm.x_offset(token, column, k_slice) if padded else ELEMENT_BYTES * (token * k_slice + column)
     phase, bank = lane // (WARP // banks.phases(16)), banks.bank(address)
     turn = _turns(phase, bank)

@@ -16,6 +16,7 @@ SENTENCES = {  #: a span of `ring_spans` in words
     "wait full": "waits until stage {stage} is full (tile {tile}, parity {parity})",
     "wait empty": "waits until stage {stage} is empty (for tile {tile}, parity {parity})",
     "wait grid": "waits for the previous grid (griddepcontrol.wait)",
+    "trigger": "lets the next grid start (griddepcontrol.launch_dependents)",
     "wait CTA": "waits for the other warps (bar.sync)",
 }
 
@@ -65,9 +66,10 @@ def ring_spans(table: pd.DataFrame, regions: Sequence[tuple[str, int, int]]) -> 
                     spans.append((warp, what, stage, tile, parity, waiting, row.time + 1, row.line))
                     drained += name == "full"
                     waiting = None
-            elif row.opcode.startswith("griddepcontrol.wait"):
+            elif row.opcode.startswith("griddepcontrol"):
                 close()
-                spans.append((warp, "wait grid", -1, -1, -1, row.time, row.time + 1, row.line))
+                what = "wait grid" if row.opcode.endswith(".wait") else "trigger"
+                spans.append((warp, what, -1, -1, -1, row.time, row.time + 1, row.line))
             elif row.opcode.startswith("cp.async.mbarrier"):  # arrives when the batch has landed
                 start = open_span[5] if open_span else row.time
                 batches.append((start if batch_start is None else batch_start, issued, stage))

@@ -14,7 +14,7 @@ from ..layouts import WARP, fragments
 from ..layouts import ws_gemm as layout
 from .pipeline import region_at
 
-MMAS = layout.K_BLOCK // fragments.MMA_K  #: of a K block
+MMAS = fragments.K_BLOCK // fragments.MMA_K  #: of a K block
 CHUNK = 8  #: K elements of a lane's 16 bytes
 REGISTERS, STAGED = "registers", "shared memory"  #: where weights wait
 #: Opcodes to trace for `warp_steps`.
@@ -38,9 +38,9 @@ def fragment_table() -> pd.DataFrame:
     low, high = ([(half, word) for word in range(4)] for half in (0, 1))  # of weight rows g and g + 8
     tables = []
     for mma in range(MMAS):
-        for operand, words in (("W", layout.a_words(mma, low, high)), ("x", layout.b_words(mma, low))):
+        for operand, words in (("W", fragments.a_words(mma, low, high)), ("x", fragments.b_words(mma, low))):
             for register, (half, word) in enumerate(words):
-                row, element = layout.load_row(lane) + 8 * half, layout.k_column(0, 0, lane, 1) + 2 * word
+                row, element = fragments.load_row(lane) + 8 * half, layout.k_column(0, 0, lane, 1) + 2 * word
                 in_w, in_x = fragments.a_element(lane, register, 0), fragments.b_element(lane, register, 0)
                 place = dict(mma=mma, register=register, k=in_w[1] if operand == "W" else in_x[0])
                 tables.append(
@@ -81,7 +81,7 @@ def placement_sentence(table: pd.DataFrame, cta: int, warp: int) -> str:
     """What one warp holds of the weights."""
     blocks = table[(table.cta == cta) & (table.warp == warp)]
     held, staged = (int((blocks.place == place).sum()) for place in (REGISTERS, STAGED))
-    low, high = blocks.column.min(), blocks.column.max() + layout.K_BLOCK - 1
+    low, high = blocks.column.min(), blocks.column.max() + fragments.K_BLOCK - 1
     registers = f"{held} K blocks in {8 * held} registers of each lane" if held else "none in registers"
     shared = f"{staged} in {2 * staged * layout.FRAGMENT_BYTES:,} B of shared memory" if staged else "none staged"
     return f"warp {warp} of CTA {cta}  →  row tile {blocks.row_tile.iloc[0]}, K {low} to {high}: {registers}, {shared}"

@@ -127,6 +127,10 @@ class TacticData:
         """Where the control stands."""
         return self.problem.m if control == M else getattr(self.tactic, control)
 
+    def in_words(self, control: str, value: int) -> str:
+        """A value of the control for people to read."""
+        return tactic_type(self.kernel).in_words(control, value)
+
     def at(self, control: str, value: int) -> tuple[Tactic, GemmProblem]:
         """The tactic, legal, and its problem with one control at another value."""
         if control == M:

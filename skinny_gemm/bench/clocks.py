@@ -3,7 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from cuda.bindings import driver
+
 from ..records.schema import DROP
+from ..runtime.compile import dsl_version
+from ..runtime.driver import check
 
 _THROTTLES = {  # bits of nvmlDeviceGetCurrentClocksThrottleReasons that slow a busy GPU
     0x4: "software power cap",
@@ -24,6 +28,12 @@ class Nvml:
         self.nvml = pynvml
         self.gpu = pynvml.nvmlDeviceGetHandleByPciBusId(bus_id.encode())
 
+    @classmethod
+    def of_first_gpu(cls) -> "Nvml":
+        """Of the GPU that the CUDA driver, initialised before, shows first."""
+        bus_id = check(driver.cuDeviceGetPCIBusId(32, check(driver.cuDeviceGet(0))))
+        return cls(bus_id.split(b"\0")[0].decode())
+
     def describe(self) -> dict[str, str]:
         """Which of all GPUs this one is, and the driver's version, as `Campaign` names them."""
         return {"board": self.nvml.nvmlDeviceGetUUID(self.gpu), "driver": self.nvml.nvmlSystemGetDriverVersion()}
@@ -39,6 +49,19 @@ class Nvml:
             "temperature_c": nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU),
             "throttle": [name for bit, name in _THROTTLES.items() if reasons & bit],
         }
+
+
+def describe(nvml: Nvml | None) -> dict[str, Any]:
+    """Name of the first GPU and versions, as `Campaign` names them."""
+    import torch
+
+    return {
+        "gpu": torch.cuda.get_device_name(0),
+        **(nvml.describe() if nvml else {"board": "", "driver": "unknown"}),
+        "cuda": str(torch.version.cuda),
+        "torch": torch.__version__,
+        "dsl": dsl_version(),
+    }
 
 
 def summary(samples: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

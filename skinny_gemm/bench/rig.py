@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from cuda.bindings import driver
 
 from ..artifact import CompiledKernel, LaunchArguments
 from ..device import Device
@@ -23,8 +22,6 @@ from ..problem import BF16_BYTES
 from ..records import BOUNDS, PEERS, ExposedSamples, Point, Samples
 from ..records.statistics import median_interval
 from ..runtime import bind, compile_probe, launch
-from ..runtime.compile import dsl_version
-from ..runtime.driver import check
 from ..runtime.trials import stray_writes
 from ..tactics import KERNELS, MAX_M, Result, Tactic
 from . import bounds, clocks, graphs, peers
@@ -85,13 +82,7 @@ class Rig:
 
     def describe(self) -> dict[str, Any]:
         """GPU name and versions, as `Campaign` names them."""
-        return {
-            "gpu": torch.cuda.get_device_name(0),
-            **(self._nvml.describe() if self._nvml else {"board": "", "driver": "unknown"}),
-            "cuda": str(torch.version.cuda),
-            "torch": torch.__version__,
-            "dsl": dsl_version(),
-        }
+        return clocks.describe(self._nvml)
 
     def measure(self, task: Task) -> Measurement:
         """Times one task and checks its result. ValueError if the result is wrong, or the point of another process."""
@@ -249,9 +240,8 @@ class Rig:
         return self._probes[key]
 
     def _open_nvml(self) -> clocks.Nvml | None:
-        bus_id = check(driver.cuDeviceGetPCIBusId(32, check(driver.cuDeviceGet(0))))
         try:
-            return clocks.Nvml(bus_id.split(b"\0")[0].decode())
+            return clocks.Nvml.of_first_gpu()
         except Exception as error:  # a container without NVML can still measure; the records say so
             self._without_nvml(error)
             return None

@@ -19,7 +19,7 @@ def cli() -> None:
 
 for command in (
     checking.doctor, checking.list_shapes, checking.list_tactics, checking.verify, checking.inspect,
-    measuring.bench, measuring.compare, measuring.summary, measuring.pruning, measuring.standing,
+    measuring.bench, measuring.compare, measuring.summary, measuring.decode, measuring.pruning, measuring.standing,
     answering.figure, answering.best, answering.review, measuring.defaults, measuring.fit,
 ):  # fmt: skip
     cli.add_command(command)

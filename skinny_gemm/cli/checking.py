@@ -1,6 +1,6 @@
 """What is here and whether it works: `doctor`, `shapes`, `tactics`, `verify`, `inspect`."""
 
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,7 @@ from ..tactics.base import BF16_TOLERANCE, F32_TOLERANCE
 from .options import DEVICE, KERNEL, SPLIT, TACTIC, VALID, Answer, Given, K, M, N, columns, command, facts, option
 from .progress import progress
 
-TACTICS_SHOWN = 400  #: as text: every one of warp split-K, the first of the thousands of the weight-stationary GEMM
+TACTICS_SHOWN = 600  #: as text: every one of warp split-K, the first of the thousands of the weight-stationary GEMM
 FRONT_OPTIONS = ("ranks", "transport", "latent", "experts")  #: of `verify front` only
 
 
@@ -57,9 +57,8 @@ def list_tactics(given: Given) -> Answer:
         footprint = asdict(tactic.footprint(problem, gpu))
         del footprint["regions"]
         rows.append({"tactic": str(tactic), **asdict(tactic), "default": tactic == default, **footprint})
-    names = ",".join(field.name for field in fields(kind))
     shown = [(tactic, tactic.footprint(problem, gpu)) for tactic in legal[:TACTICS_SHOWN]]
-    text = f"{len(legal):,} legal tactics ({names}), the default first\n" + columns(
+    text = f"{len(legal):,} legal tactics ({kind.syntax()}), the default first\n" + columns(
         (tactic, f"{footprint.smem_bytes:,} B", footprint.describe()) for tactic, footprint in shown
     )
     if len(legal) > len(shown):

@@ -1,10 +1,11 @@
-"""Campaigns: `bench` records one, the others read them; `defaults` and `fit` write what is made from all records."""
+"""Campaigns and decode steps: `bench` records them, others read them; `defaults` and `fit` make files from records."""
 
 import re
 from dataclasses import asdict
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
 from .. import device as devices
 from .. import records
@@ -36,18 +37,38 @@ from .progress import progress
     option("--limit", type=float, help="Seconds for one tactic, 120 by default; then it has failed."),
 )  # fmt: skip
 def bench(given: Given) -> Answer:
-    """Measure on the GPU and record a campaign under data/campaigns."""
+    """Measure on the GPU and record a campaign under data/campaigns.
+
+    KERNEL is a kernel's name, or decode: whole decode steps of a model, Dense 8B or Kimi K3, with our kernels and with
+    PyTorch's linear, recorded under data/decode. It takes --model, --m (1,8,16,32 by default) and --out, a file.
+    """
+    return _bench_decode(given) if given.kernel == "decode" else _bench_kernel(given)
+
+
+def _bench_decode(given: Given) -> Answer:
+    context = click.get_current_context()
+    said = [name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
+    if foreign := [f"--{name}" for name in said if name not in ("kernel", "model", "m", "out", "json")]:
+        raise ValueError(f"{', '.join(foreign)} belongs to kernels, not to decode")
+    if given.model is None:
+        raise click.UsageError("Missing option '--model'.")
+    from ..bench import decode
+    from ..records.decode import lines, read
+
+    with progress(log=True) as report:
+        path = decode.bench(given.model, _ms(given) if "m" in said else decode.MS, given.out, report)
+    recorded, steps = read(path)
+    return Answer({"file": str(path)}, "\n".join([*lines(recorded, steps), f"recorded in {path}"]))
+
+
+def _bench_kernel(given: Given) -> Answer:
     from ..bench import campaign, plan
     from ..tactics.sweep import CHOICES
 
     problems, modes = _problems(given), given.modes.split(",")
-    try:
-        ms = [int(part) for part in given.m.split(",")]
-    except ValueError:
-        raise ValueError(f"--m is {given.m!r}, but must be comma-separated integers") from None
     tactics = given.tactics if given.tactics in CHOICES else given.tactics.split()
     peers = {"all": records.PEERS, "none": ()}.get(given.peers, given.peers.split(","))
-    processes = given.processes.split(",")
+    processes, ms = given.processes.split(","), _ms(given)
     request = plan.Request(given.kernel, problems, ms, tactics, modes, peers, given.bounds, processes=processes)
     limit_s = campaign.LIMIT_S if given.limit is None else given.limit
     with progress(log=True) as report:
@@ -55,6 +76,13 @@ def bench(given: Given) -> Answer:
     complete = records.load_campaign(folder).complete
     text = f"recorded in {folder}" if complete else f"incomplete: continue with --resume --out {folder}"
     return Answer({"campaign": folder.name, "folder": str(folder), "complete": complete}, text)
+
+
+def _ms(given: Given) -> list[int]:
+    try:
+        return [int(part) for part in given.m.split(",")]
+    except ValueError:
+        raise ValueError(f"--m is {given.m!r}, but must be comma-separated integers") from None
 
 
 def _problems(given: Given) -> list[GemmProblem]:
@@ -114,6 +142,19 @@ def summary(given: Given) -> Answer:
     described, rows = records.read_campaign(records.store.campaign_folder(given.campaign))
     lines = summary(described, rows if given.process is None else measured_in(given.process, rows))
     return Answer({"campaign": asdict(described), "lines": lines}, "\n".join(lines))
+
+
+@command("decode", click.Argument(["run"], metavar="RUN"))
+def decode(given: Given) -> Answer:
+    """Show a recorded decode step: microseconds with PyTorch's linear and with ours, the speed-up, and the errors.
+
+    RUN is an id under data/decode, or a file.
+    """
+    from ..records.decode import find, lines, read
+
+    recorded, steps = read(find(given.run))
+    plain = [asdict(step) | {"interval": asdict(step.interval)} for step in steps]
+    return Answer({"campaign": asdict(recorded), "steps": plain}, "\n".join(lines(recorded, steps)))
 
 
 @command("pruning", CAMPAIGN)

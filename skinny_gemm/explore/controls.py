@@ -64,10 +64,13 @@ class Progress(widgets.FloatProgress):
 
 
 class Choice(widgets.Box):
-    """One tactic field: buttons for a few values, a slider for many; `changed` is told of every change."""
+    """One tactic field: buttons for a few values, a slider for many; `changed` is told of every change.
 
-    def __init__(self, name: str, changed: Callable[[object], None]):
-        self.name, self._changed = name, changed
+    `in_words` says what a value is called.
+    """
+
+    def __init__(self, name: str, changed: Callable[[object], None], in_words: Callable[[int], str] = str):
+        self.name, self._changed, self._in_words = name, changed, in_words
         self.options: tuple[int, ...] = ()
         self._control: Any = None
         super().__init__()
@@ -92,10 +95,11 @@ class Choice(widgets.Box):
         self.options, before = tuple(options), self.value
         value = options[0] if before is None else min(options, key=lambda option: abs(option - before))
         make = toggles if len(options) <= FEW else choice
+        named = [(self._in_words(option), option) for option in options]
         if isinstance(self._control, widgets.ToggleButtons if make is toggles else widgets.SelectionSlider):
             self._control.unobserve(self._changed, "value")
-            self._control.options, self._control.value = options, value
+            self._control.options, self._control.value = named, value
         else:
-            self._control = make(self.name, options, value)
+            self._control = make(self.name, named, value)
             self.children = [self._control]
         self._control.observe(self._changed, "value")

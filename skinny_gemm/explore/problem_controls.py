@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import fields
+from functools import partial
 from typing import Any
 
 import ipywidgets as widgets
@@ -153,7 +154,8 @@ class TacticControls(ProblemControls):
             except ValueError:  # no legal tactic; `why_not` says why
                 choices = {}
             if fresh := self._built != self.kernel.value:
-                self.fields = {field.name: Choice(field.name, self.redraw) for field in fields(self.kind)}
+                names = [field.name for field in fields(self.kind)]
+                self.fields = {n: Choice(n, self.redraw, partial(self.kind.in_words, n)) for n in names}
                 self.tactic_row.children = list(self.fields.values())
                 self._built = self.kernel.value
             for name, control in self.fields.items():

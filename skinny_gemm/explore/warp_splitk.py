@@ -15,6 +15,7 @@ from ..layouts import warp_splitk as layout
 from ..problem import GemmProblem
 from ..runtime.trials import Trial
 from ..tactics import WarpSplitKTactic
+from ..tactics.base import FIRST, TRIGGERS
 from .base import Picture, View, ViewExplorer
 from .controls import choice, slider, toggles
 from .markup import source_of
@@ -65,7 +66,7 @@ class SwizzleExplorer(ViewExplorer):
 
 
 class PipelineExplorer(SteppedExplorer):
-    """A real run in the interpreter; its stages, k_tile and loaders, its schedule, and a cursor from event to event."""
+    """A real run in the interpreter: ring, loaders and trigger, its schedule, and a cursor from event to event."""
 
     opcodes, kind = readings.OPCODES, WarpSplitKTactic
     fixed = dict(output_tile=OUTPUT_TILE, token_tile=8)
@@ -75,9 +76,11 @@ class PipelineExplorer(SteppedExplorer):
         self.k_tile = toggles("k_tile", [128, 256], 256)
         self.stages = slider("stages", 2, MAX_STAGES, 3, "260px", continuous_update=False)
         self.b_loader_warps = toggles("b_loader_warps", [1, 2], 1)
+        self.trigger = toggles("trigger", [(self.kind.in_words("trigger", place), place) for place in TRIGGERS], FIRST)
         self.schedule = schedules("in_order")
         self.build(["whole run", AROUND])
-        rows = [(self.stages, self.k_tile, self.b_loader_warps, self.k), (self.schedule, self.view), self.cursor.row]
+        ring = self.stages, self.k_tile, self.b_loader_warps, self.k
+        rows = [ring, (self.trigger, self.schedule, self.view), self.cursor.row]
         super().__init__(rows, [self.timeline, self.doing])
 
     @property
@@ -100,7 +103,7 @@ class PipelineExplorer(SteppedExplorer):
 
     def views(self) -> list[View]:
         tactic, time = self.tactic, self.cursor.value
-        ring = f"{tactic.k_tile}x{tactic.stages}x{tactic.b_loader_warps}"
+        ring = f"{tactic.k_tile}x{tactic.stages}x{tactic.b_loader_warps}x{tactic.trigger}"
         stem = f"pipeline-{ring}-{self.k.value}-{self.schedule_stem}-t{time}"
         timeline = partial(figures.timeline, self.spans, self.phases, self.roles, time, self.window())
         return [View(self.timeline, stem, timeline, self.spans, self.facts(time=time, shown=self.view.value))]

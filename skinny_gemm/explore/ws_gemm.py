@@ -11,6 +11,7 @@ from ..figures.cluster import gather_timeline, gather_view, owner_view, settle_t
 from ..figures.export import provenance
 from ..figures.layout import x_bank_view
 from ..figures.stationary import exposure_view, permutation_view, placement_view
+from ..layouts import fragments
 from ..layouts import ws_gemm as layout
 from ..problem import GemmProblem
 from ..runtime.trials import Trial
@@ -53,8 +54,8 @@ class WeightStationaryExplorer(ViewExplorer):
         held = f"{registers} registers of each thread and {staged:,} B of shared memory per CTA hold weights"
         self.verdict.value = verdict(self.tactic.why_not(self.problem, GPU), held)
         super().draw()
-        drawn = layout.k_column, layout.load_row, layout.a_words, layout.b_words, layout.k_element, layout.stage_offset
-        self.source.value = source_of(*drawn)
+        permutation = fragments.load_row, fragments.a_words, fragments.b_words, fragments.k_element
+        self.source.value = source_of(layout.k_column, *permutation, layout.stage_offset)
 
     def views(self) -> list[View]:
         t, k, lane, cta, warp = self.tactic, self.k.value, self.lane.value, self.cta.value, self.warp.value

@@ -23,7 +23,7 @@ def timeline(
 ) -> Figure:  # fmt: skip
     """One lane per warp over logical time (`ring_spans`, `roles`), and below it the `phases` of every barrier.
 
-    Numbers in the spans are stages. `time` draws a cursor; `window` limits the time shown.
+    Numbers in the spans are stages, arrows the trigger. `time` draws a cursor; `window` limits the time shown.
     """
     low, high = window or (int(spans.start.min()), int(spans.end.max()))
     warps, stages = sorted(names), sorted(barriers.stage.unique())
@@ -49,6 +49,8 @@ def timeline(
         else:
             shade = {"reduce": 0.55, "in flight": 0.6}.get(kind, 1.0)
             top.boxes(boxes, fills[of_kind], alpha=shade, edgecolor=LIGHT.paper, linewidth=0.4)
+    at = what == "trigger"
+    top.line((start + end)[at] / 2, rows[at] + 0.43, LIGHT.ink, linestyle="", marker=">", markersize=7, zorder=3)
     inches = (end - start) / (high - low) * top.width
     wide = (seen.stage.to_numpy() >= 0) & (inches > 0.1) & (what != "in flight")
     for mask, color in ((np.isin(what, BUSY), LIGHT.paper), (np.isin(what, list(WAITS)), LIGHT.ink)):
@@ -63,7 +65,8 @@ def timeline(
         if (spans.what == kind).any()
     ]
     top.key(entries, 0, lanes + 0.1, 1.24)
-    top.note(1, 1, "thin bar below: its copies in flight", LIGHT.muted, ha="right", offset=(0, 30))
+    said = "arrow: lets the next grid start; thin bar below: its copies in flight"
+    top.note(1, 1, said, LIGHT.muted, ha="right", offset=(0, 30))
 
     bottom = Panel(fig, 1.75, 0.8, 9.95, tracks, x=(low, high), y=(len(stages) * len(kinds), 0))
     for k, kind in enumerate(kinds):

@@ -10,7 +10,6 @@ from numpy.typing import ArrayLike
 
 from ..analysis import stationary as readings
 from ..layouts import fragments
-from ..layouts import ws_gemm as layout
 from . import style
 from .panel import Panel, rectangles, tick_step
 from .style import LIGHT
@@ -39,7 +38,7 @@ def permutation_view(table: pd.DataFrame, lane: int = 0, column: int = 0) -> Fig
     fragments that their words make; `lane` is lit everywhere.
     """
     fig = style.figure(12, 8.2)
-    strip = Panel(fig, 1.05, 5.9, 10.4, 1.2, (0, layout.K_BLOCK), (3.4, 0))
+    strip = Panel(fig, 1.05, 5.9, 10.4, 1.2, (0, fragments.K_BLOCK), (3.4, 0))
     _strip(strip, table, lane, column)
     first, second = readings.lane_sentences(table, lane, column)
     strip.sentence(first, -60, 53)
@@ -50,7 +49,7 @@ def permutation_view(table: pd.DataFrame, lane: int = 0, column: int = 0) -> Fig
         ("x", "8 tokens of x", "B", fragments.MMA_N, 0.95, LIGHT.vermillion),
     ):
         of_operand, height = table[table.operand == operand], 0.165 * rows
-        memory = Panel(fig, 1.05, bottom, 4.6, height, (0, layout.K_BLOCK), (rows, 0))
+        memory = Panel(fig, 1.05, bottom, 4.6, height, (0, fragments.K_BLOCK), (rows, 0))
         loads = of_operand[of_operand.word == 0]
         _cells(memory, loads.element, loads.row, readings.CHUNK, loads.lane, color, lane)
         memory.ticks("y", np.arange(0, rows, 4) + 0.5, range(0, rows, 4), grid=False)
@@ -61,7 +60,7 @@ def permutation_view(table: pd.DataFrame, lane: int = 0, column: int = 0) -> Fig
             panels.append(Panel(fig, 6.2 + 2.7 * mma, bottom, 2.55, height, (0, fragments.MMA_K), (rows, 0)))
             _cells(panels[-1], some.k, some.row, 2, some.lane, color, lane)
             panels[-1].title(f"{fragment} of mma {mma}, by lane", raised=6)
-    at, positions = np.arange(0, layout.K_BLOCK, readings.CHUNK), np.arange(0, fragments.MMA_K, 2)
+    at, positions = np.arange(0, fragments.K_BLOCK, readings.CHUNK), np.arange(0, fragments.MMA_K, 2)
     panels[0].ticks("x", at, column + at, "K in memory", grid=False)
     for panel in panels[1:]:
         panel.ticks("x", positions + 1, positions, "k as the mma counts it", grid=False)
@@ -109,7 +108,7 @@ def placement_view(table: pd.DataFrame, cta: int = 0, warp: int = 0) -> Figure:
     height = 0.3 * rt
     fig = style.figure(12, height + 2.85)
     panel = Panel(fig, 1.2, 2.05, 10.4, height, (0, blocks), (rt, 0))
-    cells = rectangles(table.column // layout.K_BLOCK, table.row_tile)
+    cells = rectangles(table.column // fragments.K_BLOCK, table.row_tile)
     for name, kind in PLACE_LOOKS.items():
         panel.boxes(cells[table.place == name], kind["facecolor"], **kind)
     panel.lines([[(at, 0), (at, rt)] for at in range(0, blocks + 1, kb)], LIGHT.paper, linewidths=2.5, clip=False)
@@ -119,7 +118,7 @@ def placement_view(table: pd.DataFrame, cta: int = 0, warp: int = 0) -> Figure:
                  offset=(0, 4), weight="bold")  # fmt: skip
     panel.row_names([f"row tile {i}" for i in range(rt)])
     at = np.arange(0, blocks + 1, max(1, blocks // 16))
-    panel.ticks("x", at, layout.K_BLOCK * at, "K", grid=False)
+    panel.ticks("x", at, fragments.K_BLOCK * at, "K", grid=False)
     panel.title("the weights of one cluster: a cell is 16 rows x 32 K, gaps part warps", raised=25)
     of_warp = ((table.cta == cta) & (table.warp == warp)).to_numpy()
     left, top = cells[of_warp].min(axis=0)[:2]

@@ -124,9 +124,9 @@ class TacticView(TacticData):
             place = {value: j for j, value in enumerate(values)}
             left, bottom = 0.55 + (i % 3) * 4.1, 3.6 - (i // 3) * 2.6
             panel = Panel(fig, left, bottom, 3.55, 1.75, (-0.5, max(len(values), 2) - 0.5), (0, top))
-            panel.title(f"{name} = {self.value(name)}", 7)
+            panel.title(f"{name} = {self.in_words(name, self.value(name))}", 7)
             shown = range(0, len(values), -(-len(values) // 12))
-            panel.ticks("x", list(shown), [values[j] for j in shown], grid=False)
+            panel.ticks("x", list(shown), [self.in_words(name, values[j]) for j in shown], grid=False)
             panel.level_ticks(6, "TB/s")
             panel.frame()
             if ceiling:
@@ -178,7 +178,8 @@ class TacticView(TacticData):
             y = i + 0.5
             if i and row.control != rows[i - 1].control:
                 panel.lines([[(-widest, i), (widest, i)]], LIGHT.grid, linewidths=0.7)
-            panel.labels([(-widest, y)], [f"{row.control} {row.before} → {row.after}"], ha="right", offset=(-8, 0))
+            before, after = (self.in_words(row.control, value) for value in (row.before, row.after))
+            panel.labels([(-widest, y)], [f"{row.control} {before} → {after}"], ha="right", offset=(-8, 0))
             if row.source:
                 length = max(-widest, min(widest, row.change))
                 box = (min(0, length), y - 0.3, abs(length), 0.6)
@@ -266,7 +267,8 @@ def _pieces(rows: Sequence, place: dict[int, int]) -> list[np.ndarray]:
 def _step_text(row: Any) -> str:
     """What stands beside a step's bar: the times, or why there are none, as long as it stays readable."""
     if row.source:
-        source = f"{row.source}, {row.verdict}" if row.verdict else row.source
+        untold = row.source == "model" and row.change == 0  # a field that its formula does not have
+        source = f"{row.source}, {row.verdict}" if row.verdict else row.source + ", which knows no difference" * untold
         return f"{_percent(row.change)}: {row.before_us:.2f} → {row.after_us:.2f} us ({source})"
     reason = row.reason.split(": ")[0]
     if len(reason) > 62:

@@ -14,12 +14,17 @@ from cutlass._mlir.dialects import llvm
 _ptx = cute.arch.inline_ptx
 
 
-def _load(instruction, kind, count, address, *operands):
-    """`count` registers of type `kind` from [address]; `operands` follow the address."""
+def _at(operand, offset):
+    """The address in an operand, plus a constant."""
+    return f"[{{$r{operand}}}+{offset}]" if offset else f"[{{$r{operand}}}]"
+
+
+def _load(instruction, kind, count, address, *operands, offset=0):
+    """`count` registers of type `kind` from [address + offset], `offset` a constant; `operands` follow the address."""
     registers = ", ".join(f"{{$w{i}}}" for i in range(count))
     registers = f"{{{registers}}}" if count > 1 else registers
     more = "".join(f", {{$r{i}}}" for i in range(1, 1 + len(operands)))
-    text = f"{instruction} {registers}, [{{$r0}}]{more};"
+    text = f"{instruction} {registers}, {_at(0, offset)}{more};"
     return _ptx(text, write_only_types=[kind] * count, read_only_args=[address, *operands])
 
 
@@ -45,7 +50,10 @@ load_global_b32x2 = partial(_load, "ld.global.v2.b32", Int32, 2)
 load_global_b32x4 = partial(_load, "ld.global.v4.b32", Int32, 4)
 # past L1, with an L2 cache policy; not `.nc`, which the assembler moves behind `griddepcontrol.wait`: no preload
 load_weights_b32x4 = partial(_load, "ld.global.L1::no_allocate.L2::cache_hint.v4.b32", Int32, 4)
+load_global_b16 = partial(_load, "ld.global.b16", Int32, 1)  # into the low half, the high one is zero
+store_global_b16 = partial(_store, "st.global.b16")  # the low half
 store_global_b32 = partial(_store, "st.global.b32")
+store_global_f32 = partial(_store, "st.global.f32")
 store_global_b32x2 = partial(_store, "st.global.v2.b32")
 store_global_b32x4 = partial(_store, "st.global.v4.b32")
 # between kernels that run at the same time: what a kernel of the same or of any GPU polls for
@@ -59,9 +67,11 @@ def cp_async(smem, gmem, predicate=None):
     _ptx("cp.async.cg.shared.global [{$r0}], [{$r1}], 16;", read_only_args=[smem, gmem], predicate=predicate)
 
 
-def cp_async_evict_first(smem, gmem, policy):
-    """`cp_async` with an L2 cache policy (from `evict_first_policy`)."""
-    _ptx("cp.async.cg.shared.global.L2::cache_hint [{$r0}], [{$r1}], 16, {$r2};", read_only_args=[smem, gmem, policy])
+def cp_async_evict_first(smem, gmem, policy, predicate=None, offsets=(0, 0)):
+    """`cp_async` with an L2 cache policy (from `evict_first_policy`); constant `offsets` are added to the addresses."""
+    to, origin = (_at(operand, offset) for operand, offset in enumerate(offsets))
+    text = f"cp.async.cg.shared.global.L2::cache_hint {to}, {origin}, 16, {{$r2}};"
+    _ptx(text, read_only_args=[smem, gmem, policy], predicate=predicate)
 
 
 def bulk_copy(smem, gmem, size, mbarrier, policy=None):

@@ -16,7 +16,7 @@ from cutlass import Float32, Int32, Int64
 
 from ..artifact import Parameter
 from ..checks import check_choice, check_integer
-from ..layouts import WARP
+from ..layouts import WARP, fragments
 from ..layouts import mailbox as mail
 from ..layouts import ws_gemm as layout
 from ..layouts.fragments import MMA_N
@@ -133,7 +133,7 @@ class WsGemm:
         """Sends for a warp's weights, a pair (rows g and g + 8) a K block: (addresses staged at, registers held)."""
         p, t, lane = self.problem, self.tactic, at.lane
         part = at.cta * t.kq + at.part
-        row = layout.output_row(at.cluster, at.row_tile, layout.load_row(lane), t.rt)
+        row = layout.output_row(at.cluster, at.row_tile, fragments.load_row(lane), t.rt)
         column = layout.k_column(part, 0, lane, self.kb)
         source = weight.toint() + (Int64(row) * p.k + column) * 2
         halves = (0, 8 * p.k * 2)  # bytes to weight rows g and g + 8
@@ -145,11 +145,11 @@ class WsGemm:
         ]
         for block, stage in enumerate(staged):
             for half in (0, 1):
-                ptx.cp_async_evict_first(stage[half], source + (halves[half] + 2 * layout.K_BLOCK * block), policy)
+                ptx.cp_async_evict_first(stage[half], source + (halves[half] + 2 * fragments.K_BLOCK * block), policy)
         if t.staged:
             cute.arch.cp_async_commit_group()
         held = [
-            [ptx.load_weights_b32x4(source + (halves[half] + 2 * layout.K_BLOCK * block), policy) for half in (0, 1)]
+            [ptx.load_weights_b32x4(source + (halves[half] + 2 * fragments.K_BLOCK * block), policy) for half in (0, 1)]
             for block in range(t.staged, self.kb)
         ]
         return staged, held
@@ -167,7 +167,7 @@ class WsGemm:
                 weights = [*map(ptx.load_shared_b32x4, staged[block])] if in_smem else held[block - t.staged]
             for mma in (0, 1):
                 chain = (2 * block + mma) % self.chains
-                a, b = layout.a_words(mma, *weights), layout.b_words(mma, words[i])
+                a, b = fragments.a_words(mma, *weights), fragments.b_words(mma, words[i])
                 acc[tile][chain] = ptx.mma_bf16(acc[tile][chain], a, b)
             if len(words) < len(steps):
                 ahead_block, ahead_tile = steps[len(words)]
@@ -181,14 +181,14 @@ class WsGemm:
         column = layout.k_column(at.cta * t.kq + at.part, 0, lane, self.kb)
         rows = []
         for tile in cutlass.range_constexpr(self.tiles):
-            token = MMA_N * tile + layout.load_row(lane)
+            token = MMA_N * tile + fragments.load_row(lane)
             if cutlass.const_expr(MMA_N * tile + MMA_N > p.m):
                 # Tokens past M repeat the last one: in bounds, free (the same sectors), and never published.
                 token = cutlass.min(token, p.m - 1)
             rows.append(x.toint() + (Int64(token) * p.k + column) * 2)
         if cutlass.const_expr(t.staged > 0):
             cute.arch.cp_async_wait_group(0)  # a lane reads back only what it copied itself: no barrier
-        load_x = lambda tile, block: ptx.load_global_b32x4(rows[tile] + 2 * layout.K_BLOCK * block)  # noqa: E731
+        load_x = lambda tile, block: ptx.load_global_b32x4(rows[tile] + 2 * fragments.K_BLOCK * block)  # noqa: E731
         sums = self.multiply(staged, held, self.tiles, load_x)
         parts = at.smem + self.smem["parts"]
         for tile in cutlass.range_constexpr(self.tiles):
@@ -222,13 +222,13 @@ class WsGemm:
         if cutlass.const_expr(t.staged > 0):
             cute.arch.cp_async_wait_group(0)
         column = layout.k_column(at.part, 0, lane, self.kb)  # inside this CTA's K slice
-        tile_x = at.smem + self.smem["x"] + layout.x_offset(layout.load_row(lane), column, self.k_slice)
+        tile_x = at.smem + self.smem["x"] + layout.x_offset(fragments.load_row(lane), column, self.k_slice)
         for group in cutlass.range_constexpr(self.groups):
             first = group * self.group_tiles
             tiles = min(self.group_tiles, self.tiles - first)
             group_x = tile_x + layout.x_offset(MMA_N * first, 0, self.k_slice)
             cute.arch.mbarrier_wait(self.barrier(at, "group barriers", group), 0)
-            x_at = lambda tile, block: layout.x_offset(MMA_N * tile, layout.K_BLOCK * block, self.k_slice)  # noqa: E731
+            x_at = lambda tile, block: layout.x_offset(MMA_N * tile, fragments.K_BLOCK * block, self.k_slice)  # noqa: E731
             load_x = lambda tile, block: ptx.load_shared_b32x4(group_x + x_at(tile, block))  # noqa: E731, B023
             sums = self.multiply(staged, held, tiles, load_x)
             if cutlass.const_expr(group == 0):

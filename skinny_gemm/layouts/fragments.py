@@ -1,5 +1,7 @@
 """Which lane of a warp holds which BF16 matrix element, by the PTX ISA of `ldmatrix.x4` and `mma.sync.m16n8k16`."""
 
+from collections.abc import Sequence
+
 from . import Index
 
 MMA_M = 16  #: weight rows (features) of one mma
@@ -34,3 +36,29 @@ def plane_word(row: Index, token: Index) -> Index:
     loads of one word a lane (rows 4q + r at fixed r, all tokens) touch all 32 banks once, with no padding words.
     """
     return (row ^ ((row >> 2) & 3)) * 8 + token
+
+
+# A permuted K, for operands that take no `ldmatrix`: a lane loads 16 consecutive bytes of a row, and the words of that
+# one load are fragments of two mma. A and B are permuted alike, so every product meets its partner.
+
+K_BLOCK = 32  #: K elements that four lanes load of a row, 16 bytes each: two mma
+
+
+def load_row(lane: Index) -> Index:
+    """Row of the weight tile (and 8 more: its second load), or token of the token tile, that `lane` loads."""
+    return lane >> 2
+
+
+def a_words(mma: int, low: Sequence[Index], high: Sequence[Index]) -> tuple[Index, Index, Index, Index]:
+    """The A fragment of mma 0 or 1 of a K block: from a lane's words of weight rows g (`low`) and g + 8 (`high`)."""
+    return low[2 * mma], high[2 * mma], low[2 * mma + 1], high[2 * mma + 1]
+
+
+def b_words(mma: int, words: Sequence[Index]) -> tuple[Index, Index]:
+    """The B fragment of mma 0 or 1 of a K block, from a lane's four words of its token's row."""
+    return words[2 * mma], words[2 * mma + 1]
+
+
+def k_element(mma: Index, k: Index) -> Index:
+    """Which K element 0..31 of a block, of A and B alike, sits where mma 0 or 1 expects its k 0..15."""
+    return 8 * ((k >> 1) & 3) + 4 * mma + 2 * (k >> 3) + (k & 1)

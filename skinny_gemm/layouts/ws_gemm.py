@@ -6,17 +6,15 @@ blocks of 32 elements. A *block* (of the output) is 16 rows x 8 tokens: one `mma
 bytes unless a name says otherwise.
 """
 
-from collections.abc import Sequence
 from itertools import product
 
 import numpy as np
 
 from . import WARP, Index, Regions, placed
 from .banks import Access
-from .fragments import MMA_M, MMA_N, c_element, plane_word
+from .fragments import K_BLOCK, MMA_M, MMA_N, c_element, load_row, plane_word
 from .swizzle import ELEMENT_BYTES
 
-K_BLOCK = 32  #: K elements of one block: four lanes x 16 bytes, two mma
 FRAGMENT_BYTES = 16 * WARP  #: 16 bytes a lane: one load, or the accumulator of one mma
 
 accumulator_element = c_element  #: (row 0..15, token 0..7) of accumulator word 0..3 in a lane
@@ -25,26 +23,6 @@ accumulator_element = c_element  #: (row 0..15, token 0..7) of accumulator word 
 def k_column(part: Index, block: Index, lane: Index, kb: int) -> Index:
     """First of the 8 consecutive K elements that `lane` loads of K `block` 0..kb-1 of `part` 0..parts-1."""
     return (part * kb + block) * K_BLOCK + 8 * (lane & 3)
-
-
-def load_row(lane: Index) -> Index:
-    """Row of the weight tile (and 8 more: its second load), or token of the token tile, that `lane` loads."""
-    return lane >> 2
-
-
-def a_words(mma: int, low: Sequence[Index], high: Sequence[Index]) -> tuple[Index, Index, Index, Index]:
-    """The A fragment of mma 0 or 1 of a K block: from a lane's words of weight rows g (`low`) and g + 8 (`high`)."""
-    return low[2 * mma], high[2 * mma], low[2 * mma + 1], high[2 * mma + 1]
-
-
-def b_words(mma: int, words: Sequence[Index]) -> tuple[Index, Index]:
-    """The B fragment of mma 0 or 1 of a K block, from a lane's four words of its token's row."""
-    return words[2 * mma], words[2 * mma + 1]
-
-
-def k_element(mma: Index, k: Index) -> Index:
-    """Which K element 0..31 of a block, of A and B alike, sits where mma 0 or 1 expects its k 0..15."""
-    return 8 * ((k >> 1) & 3) + 4 * mma + 2 * (k >> 3) + (k & 1)
 
 
 def stage_offset(warp: Index, block: Index, row_half: Index, lane: Index, staged: int) -> Index:

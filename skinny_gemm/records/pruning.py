@@ -35,7 +35,8 @@ class Cost:
 def costs_of(campaign: Campaign, rows: Iterable[Record]) -> list[Cost]:
     """The cost for every problem (fronts are Kimi K3's) whose every legal tactic is in `rows`, or failed.
 
-    Modes and states of the process are judged each by itself.
+    Modes and states of the process are judged each by itself. A campaign from before a kernel had its last fields was
+    to try only what leaves them off.
     """
     device, failed = devices.get(campaign.device), [failed_point(failure) for failure in campaign.failures]
     groups: dict[tuple, dict[str, Record]] = {}
@@ -49,7 +50,9 @@ def costs_of(campaign: Campaign, rows: Iterable[Record]) -> list[Cost]:
         problem = kind.problem(GemmProblem(m, n, k))
         here = kernel, n, k, m, process
         known = {*recorded, *(p.tactic for p in failed if (p.kernel, p.n, p.k, p.m, p.process) == here)}
-        if any(str(tactic) not in known for tactic in kind.enumerate(problem, device)):
+        longest = max(text.count(",") for text in known)
+        legal = map(str, kind.enumerate(problem, device))
+        if any(text not in known for text in legal if text.count(",") <= longest):
             continue
         tried = [recorded[text] for text in map(str, kind.coarse(problem, device)) if text in recorded]
         best, coarse = fastest(recorded.values()), fastest(tried)

@@ -9,10 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from math import comb, isfinite
 from statistics import median
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from .schema import Record
+from typing import Protocol
 
 CONFIDENCE = 0.95
 MINIMUM_SAMPLES = 6  #: fewer cannot bound a median at 95 %: the extremes of five samples miss it in 6.25 % of cases
@@ -48,6 +45,15 @@ class ExposedSamples:
 
 
 Samples = Sequence[float] | ExposedSamples  #: of one point, in microseconds per launch
+
+
+class Timed(Protocol):
+    """What has a median's 95 % interval, in microseconds: a `Record`, a decode step."""
+
+    @property
+    def low_us(self) -> float: ...
+    @property
+    def high_us(self) -> float: ...
 
 
 class Verdict(StrEnum):
@@ -102,7 +108,7 @@ def interval_of(samples: Samples) -> Interval:
     return median_interval(samples)
 
 
-def verdict(first: "Record", second: "Record", tolerance: float = TOLERANCE) -> Verdict:
+def verdict(first: Timed, second: Timed, tolerance: float = TOLERANCE) -> Verdict:
     """SAME if the intervals prove that `first` and `second` differ by at most `tolerance` (a fraction).
 
     Otherwise FASTER or SLOWER if they are disjoint, else UNDECIDED.

@@ -3,10 +3,10 @@
 from .compile import compile_collect, compile_jit, compile_kernel, compile_probe
 from .driver import launch, load
 from .mailbox import Mailbox, MissingPublisher
-from .prepared import PreparedWarpSplitK, PreparedWsGemm, matmul
+from .prepared import PreparedGemm, PreparedWsGemm, matmul, prepare
 from .runner import bind, run
 
 __all__ = [
-    "Mailbox", "MissingPublisher", "PreparedWarpSplitK", "PreparedWsGemm", "bind", "compile_collect",
-    "compile_jit", "compile_kernel", "compile_probe", "launch", "load", "matmul", "run",
+    "Mailbox", "MissingPublisher", "PreparedGemm", "PreparedWsGemm", "bind", "compile_collect",
+    "compile_jit", "compile_kernel", "compile_probe", "launch", "load", "matmul", "prepare", "run",
 ]  # fmt: skip

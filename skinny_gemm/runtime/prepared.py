@@ -1,14 +1,15 @@
 """The GEMMs as Python functions: CUDA tensors run on their GPU, CPU tensors in the interpreter."""
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from ..artifact import CompiledKernel
 from ..checks import check_choice, check_integer, is_integer
 from ..problem import FrontProblem, GemmProblem
-from ..tactics import Tactic, WarpSplitKTactic, WsGemmTactic
+from ..records.choice import choose
+from ..tactics import MAX_M, Tactic, WsGemmTactic, plain_kernels
 from . import runner
 from .compile import compile_kernel
 from .mailbox import Mailbox, unshaped
@@ -31,10 +32,11 @@ class Prepared:
     any kernel without PDL in between). There is no autograd: results carry no gradient.
     """
 
-    kind: ClassVar[type[Tactic]]  #: of the tactics
-
-    def __init__(self, weight: Any, tactics: Mapping[int, Any], problem: GemmProblem, max_m: int, **options: Any):
-        """`problem`: that of any M; `options`: those of `compile_kernel`."""
+    def __init__(
+        self, weight: Any, tactics: Mapping[int, Tactic], kinds: tuple[type[Tactic], ...], problem: GemmProblem,
+        max_m: int, **options: Any,
+    ):  # fmt: skip
+        """`kinds`: of the tactics; `problem`: that of any M; `options`: those of `compile_kernel`."""
         if not isinstance(tactics, Mapping):
             raise ValueError(f"tactics is {tactics!r}, but must be a mapping from M to its tactic")
         if not tactics:
@@ -44,8 +46,9 @@ class Prepared:
         for m, tactic in self.tactics.items():
             if not is_integer(m) or not 1 <= m <= max_m:
                 raise ValueError(f"tactics has M = {m!r}, but M must be an integer from 1 to {max_m}")
-            if not isinstance(tactic, self.kind):
-                raise ValueError(f"the tactic for M = {m} is {tactic!r}, but must be a {self.kind.__name__}")
+            if not isinstance(tactic, kinds):
+                allowed = " or ".join(kind.__name__ for kind in kinds)
+                raise ValueError(f"the tactic for M = {m} is {tactic!r}, but must be a {allowed}")
             tactic.check(replace(problem, m=m), gpu)
         self.compiled: dict[int, CompiledKernel] = {}
         for m, tactic in self.tactics.items():
@@ -72,14 +75,16 @@ class Prepared:
         runner.run(self.compiled[m], arguments, **interpreting)
 
 
-class PreparedWarpSplitK(Prepared):
-    """`out = x @ weight^T` for M from 1 to 32; what `weight` and `tactics` must be and what runs when: `Prepared`."""
+class PreparedGemm(Prepared):
+    """`out = x @ weight^T`; what `weight` and `tactics` must be and what runs when: `Prepared`.
 
-    kind = WarpSplitKTactic
+    The tactics are of any plain kernel (`Tactic.is_plain`), for each M (1 to 64) of another if need be: `prepare` finds
+    the fastest.
+    """
 
-    def __init__(self, weight: Any, tactics: Mapping[int, WarpSplitKTactic]):
+    def __init__(self, weight: Any, tactics: Mapping[int, Tactic]):
         check_tensor("weight", weight, ("N", "K"), ALIGNMENT)
-        super().__init__(weight, tactics, GemmProblem(1, *weight.shape), WarpSplitKTactic.max_m)
+        super().__init__(weight, tactics, tuple(plain_kernels().values()), GemmProblem(1, *weight.shape), MAX_M)
 
     def run(self, x: Any, out: Any, bias: Any = None) -> Any:
         """Computes `out = x @ weight^T + bias` on the current stream and returns `out`.
@@ -92,6 +97,8 @@ class PreparedWarpSplitK(Prepared):
         check_tensor("out", out, (m, n), ALIGNMENT, like=self.weight)
         if bias is not None:
             check_tensor("bias", bias, (n,), BIAS_ALIGNMENT, like=self.weight)
+            if all(parameter.name != "bias" for parameter in self.compiled[m].parameters):
+                raise ValueError(f"bias is given, but must be None: {self.compiled[m].kernel} adds none")
         for name, tensor in (("x", x), ("weight", self.weight), ("bias", bias)):
             if tensor is not None and overlap(out, tensor):
                 raise ValueError(f"out at {out.data_ptr():#x} overlaps {name}, but must have memory of its own")
@@ -99,12 +106,26 @@ class PreparedWarpSplitK(Prepared):
         return out
 
 
-def matmul(x: Any, weight: Any, tactic: WarpSplitKTactic | None = None, backend: str = "auto", bias: Any = None) -> Any:
+def prepare(weight: Any, ms: Iterable[int]) -> PreparedGemm:
+    """`weight`, BF16 `[N, K]`, prepared for each M of `ms` (1 to 64) with the kernel and tactic of `choose`.
+
+    These are the fastest recorded on the weight's GPU, else what the performance model or reasoning chooses. ValueError
+    for a weight that `Prepared` would refuse, for any other M, and where no kernel takes an M.
+    """
+    check_tensor("weight", weight, ("N", "K"), ALIGNMENT)
+    if not isinstance(ms, Iterable) or not (ms := list(ms)):
+        raise ValueError(f"ms is {ms!r}, but must be at least one M from 1 to {MAX_M}, as a list")
+    gpu, problems = device_of(weight), {m: GemmProblem(check_integer("m", m, 1, MAX_M), *weight.shape) for m in ms}
+    return PreparedGemm(weight, {m: choose(problem, gpu).tactic for m, problem in problems.items()})
+
+
+def matmul(x: Any, weight: Any, tactic: Tactic | None = None, backend: str = "auto", bias: Any = None) -> Any:
     """`x @ weight^T + bias` as a new BF16 `[M, N]` tensor, for notebooks: compiles on first use.
 
-    x BF16 `[M, K]` (M 1 to 32), weight BF16 `[N, K]`, bias BF16 `[N]`, layout as in `PreparedWarpSplitK.run`. `tactic`
-    is `WarpSplitKTactic.default` if absent. `backend`: "cuda" and "interpreter" insist on a machine, "auto" takes the
-    tensors' own; the interpreter copies CUDA tensors to the CPU and the result back. ValueError for anything else.
+    x BF16 `[M, K]` (M 1 to 64), weight BF16 `[N, K]`, bias BF16 `[N]`, layout as in `PreparedGemm.run`. `tactic`, of
+    any plain kernel, is the fastest (`choose`) if absent. `backend`: "cuda" and "interpreter" insist on a machine,
+    "auto" takes the tensors' own; the interpreter copies CUDA tensors to the CPU and the result back. ValueError for
+    anything else.
     """
     check_choice("backend", backend, runner.BACKENDS)
     check_tensor("weight", weight, ("N", "K"), ALIGNMENT)
@@ -118,11 +139,11 @@ def matmul(x: Any, weight: Any, tactic: WarpSplitKTactic | None = None, backend:
     if backend == "interpreter":
         x, weight, bias = x.cpu(), weight.cpu(), None if bias is None else bias.cpu()
     m = x.shape[0]
-    if m > WarpSplitKTactic.max_m:
-        raise ValueError(f"x has M = {m}, but this kernel takes 1 to {WarpSplitKTactic.max_m} tokens")
+    if m > MAX_M:
+        raise ValueError(f"x has M = {m}, but the kernels take 1 to {MAX_M} tokens")
     if tactic is None:
-        tactic = WarpSplitKTactic.default(GemmProblem(m, n, k), device_of(weight))
-    return PreparedWarpSplitK(weight, {m: tactic}).run(x, x.new_empty((m, n)), bias).to(home)
+        tactic = choose(GemmProblem(m, n, k), device_of(weight)).tactic
+    return PreparedGemm(weight, {m: tactic}).run(x, x.new_empty((m, n)), bias).to(home)
 
 
 class PreparedWsGemm(Prepared):
@@ -133,8 +154,6 @@ class PreparedWsGemm(Prepared):
     the same device (`peers` and `multicast`: that of the rank that runs); what a CUDA graph means for its buffers,
     `Mailbox` says. ValueError, naming the value and what is allowed, for anything else.
     """
-
-    kind = WsGemmTactic
 
     def __init__(self, weight: Any, front: FrontProblem, tactics: Mapping[int, WsGemmTactic], mailbox: Mailbox):
         front = unshaped(front)
@@ -147,7 +166,7 @@ class PreparedWsGemm(Prepared):
             allowed = " or ".join(map(str, mailbox.devices))
             raise ValueError(f"weight is on {weight.device}, but must be on {allowed} with the mailbox")
         self.front, self.mailbox = front, mailbox
-        super().__init__(weight, tactics, front, mailbox.capacity, **mailbox.options)
+        super().__init__(weight, tactics, (WsGemmTactic,), front, mailbox.capacity, **mailbox.options)
 
     @staticmethod
     def pack(router: Any, down: Any, front: FrontProblem, rank: int) -> Any:

@@ -1,10 +1,13 @@
 """The kernels: a further one is a line in `KERNELS` and its own files: tactic type (here), layouts, device code."""
 
+from .balanced_splitk import BalancedSplitKTactic
 from .base import MAX_M, Footprint, Result, Tactic
 from .warp_splitk import WarpSplitKTactic
 from .ws_gemm import WsGemmTactic
 
-KERNELS: dict[str, type[Tactic]] = {kind.kernel: kind for kind in (WarpSplitKTactic, WsGemmTactic)}
+KERNELS: dict[str, type[Tactic]] = {
+    kind.kernel: kind for kind in (WarpSplitKTactic, BalancedSplitKTactic, WsGemmTactic)
+}
 
 
 def tactic_type(kernel: str) -> type[Tactic]:
@@ -14,4 +17,12 @@ def tactic_type(kernel: str) -> type[Tactic]:
     return KERNELS[kernel]
 
 
-__all__ = ["KERNELS", "MAX_M", "Footprint", "Result", "Tactic", "WarpSplitKTactic", "WsGemmTactic", "tactic_type"]
+def plain_kernels() -> dict[str, type[Tactic]]:
+    """Those of `KERNELS` that compute a plain GEMM and nothing else: see `Tactic.is_plain`."""
+    return {name: kind for name, kind in KERNELS.items() if kind.is_plain()}
+
+
+__all__ = [
+    "KERNELS", "MAX_M", "BalancedSplitKTactic", "Footprint", "Result", "Tactic", "WarpSplitKTactic", "WsGemmTactic",
+    "plain_kernels", "tactic_type",
+]  # fmt: skip

@@ -1,7 +1,7 @@
 """What every tactic, a frozen dataclass of integers, can do: all that the package asks of a kernel."""
 
 from abc import ABC, abstractmethod
-from dataclasses import astuple, dataclass, fields, replace
+from dataclasses import MISSING, astuple, dataclass, fields, replace
 from typing import ClassVar, Self
 
 import numpy as np
@@ -35,6 +35,11 @@ class Footprint:
         return f"{self.ctas} CTAs, up to {self.ctas_per_sm} per SM, {waves}, {in_flight} KB in flight per SM"
 
 
+#: where a kernel lets the next launch start (`griddepcontrol.launch_dependents`): before all else, or after the copies
+#: of its last weights; the values of a field `trigger`
+TRIGGERS = (FIRST, LAST) = (0, 1)
+TRIGGER_WORDS = {"words": ("first", "after the last tile")}
+
 BF16_TOLERANCE = 4e-3  #: relative Frobenius error; rounding the exact result to BF16 costs about 1.7e-3
 F32_TOLERANCE = 1e-5  #: of FP32 results
 
@@ -52,7 +57,10 @@ class Result:
 
 @dataclass(frozen=True)
 class Tactic(ABC):
-    """A subclass names its kernel, adds integer fields, writes the abstract methods and overrides what differs."""
+    """A subclass names its kernel, adds integer fields, writes the abstract methods and overrides what differs.
+
+    Its first field has no default. `metadata={"words": (...)}` of a field has a word for each of its values 0, 1, ...
+    """
 
     kernel: ClassVar[str]  #: registry and command-line name
     module: ClassVar[str]  #: whose `build(problem, tactic, pdl)` makes the kernel; by default kernels/<its name>
@@ -76,18 +84,35 @@ class Tactic(ABC):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The tactic written as comma-separated integers in field order, as `str(tactic)` writes it."""
-        names = [f.name for f in fields(cls)]
+        """The tactic written as `syntax` says, as by `str(tactic)`; ValueError, in a sentence, for any other text."""
+        every = fields(cls)
         try:
             values = [int(part) for part in text.split(",")]
         except ValueError:
             values = []
-        if len(values) != len(names):
-            raise ValueError(f"tactic {text!r} is not {len(names)} comma-separated integers ({','.join(names)})")
+        if not sum(f.default is MISSING for f in every) <= len(values) <= len(every):
+            raise ValueError(f"tactic {text!r} is not {len(every)} comma-separated integers ({cls.syntax()})")
         return cls(*values)
 
     def __str__(self) -> str:
-        return ",".join(str(value) for value in astuple(self))
+        """Without the fields at the end that have their defaults: so a kernel with a new field keeps its records."""
+        changed = [f.default is MISSING or getattr(self, f.name) != f.default for f in fields(self)]
+        written = len(changed) - changed[::-1].index(True)
+        return ",".join(map(str, astuple(self)[:written]))
+
+    @classmethod
+    def syntax(cls) -> str:
+        """The fields in the order in which a tactic's text has them, and which of them, at its end, may be left off."""
+        defaults = [
+            f"; {f.name} may be left off, then it is {f.default}" for f in fields(cls) if f.default is not MISSING
+        ]
+        return ",".join(f.name for f in fields(cls)) + "".join(defaults)
+
+    @classmethod
+    def in_words(cls, field: str, value: int) -> str:
+        """`value` of `field` for people to read: its word, where the field's metadata has `words`, else the number."""
+        words = next((f.metadata.get("words") for f in fields(cls) if f.name == field), None)
+        return words[value] if words else str(value)
 
     @abstractmethod
     def why_not(self, problem: GemmProblem, device: Device) -> str | None:
@@ -139,6 +164,15 @@ class Tactic(ABC):
         """Where the product x @ weight^T lies in an output; its other columns keep what `output` put there."""
         return (Result("out", slice(0, problem.n), "bf16", slice(0, problem.n), BF16_TOLERANCE),)
 
+    @classmethod
+    def is_plain(cls) -> bool:
+        """Whether M, N and K are all that the kernel needs to know, and a BF16 product `[M, N]` all that it writes."""
+        smallest = GemmProblem(1, cls.n_multiple, cls.k_multiple)
+        if cls.problem(smallest) is not smallest:
+            return False
+        output_is_product = cls.output(smallest).shape == (smallest.m, smallest.n)
+        return output_is_product and cls.results(smallest) == Tactic.results(smallest)
+
     @abstractmethod
     def grid(self, problem: GemmProblem) -> tuple[int, int, int]:
         """CTAs of a launch along x, y and z."""
@@ -169,17 +203,20 @@ class Tactic(ABC):
 
     @classmethod
     def default(cls, problem: GemmProblem, device: Device) -> Self:
-        """The fastest recorded (see `defaults.covering`), else `heuristic`; ValueError if data/best.csv is broken."""
-        if row := defaults.covering(device.name, cls.kernel, problem):
-            m, text = row
+        """The one `recorded`, else `heuristic`; ValueError if data/best.csv is broken."""
+        return cls.recorded(problem, device) or cls.heuristic(problem, device)
+
+    @classmethod
+    def recorded(cls, problem: GemmProblem, device: Device) -> Self | None:
+        """The fastest recorded tactic of this M or the next M above that has one; None if there is none, or illegal."""
+        for row in defaults.covering(device.name, cls.kernel, problem)[:1]:
             try:
-                tactic = cls.parse(text)
+                tactic = cls.parse(row.tactic)
             except ValueError as error:
-                where = f"{defaults.path()}, {cls.kernel} {problem.n}x{problem.k} M={m}"
+                where = f"{defaults.path()}, {cls.kernel} {problem.n}x{problem.k} M={row.m}"
                 raise ValueError(f"{where}: {error}: {defaults.CURE}") from error
-            if tactic.why_not(problem, device) is None:
-                return tactic
-        return cls.heuristic(problem, device)
+            return tactic if tactic.why_not(problem, device) is None else None
+        return None
 
     @classmethod
     def coarse(cls, problem: GemmProblem, device: Device) -> list[Self]:

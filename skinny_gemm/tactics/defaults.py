@@ -8,13 +8,22 @@ import io
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..catalogue import data_dir
 from ..problem import GemmProblem
 
 COLUMNS = ("device", "kernel", "n", "k", "m", "tactic", "median_us", "campaign")  #: rows ascend by the first five
 CURE = "write it anew with python -m skinny_gemm defaults"
+
+
+class Row(NamedTuple):
+    """The fastest tactic of one device, kernel and problem."""
+
+    m: int
+    tactic: str  #: as text
+    median_us: float
+    campaign: str  #: that recorded it
 
 
 def path() -> Path:
@@ -32,14 +41,15 @@ def table(rows: Iterable[Any]) -> str:
 
 
 @lru_cache(maxsize=4)
-def best_recorded(path: Path) -> dict[tuple[str, str, int, int], dict[int, str]]:
-    """The file's tactics: (device, kernel, N, K) to M to tactic; {} if there is no file. ValueError if it is broken."""
-    best: dict[tuple[str, str, int, int], dict[int, str]] = {}
+def best_recorded(path: Path) -> dict[tuple[str, str, int, int], dict[int, Row]]:
+    """The file's rows: (device, kernel, N, K) to M to row; {} if there is no file. ValueError if it is broken."""
+    best: dict[tuple[str, str, int, int], dict[int, Row]] = {}
     try:
         with path.open(newline="", encoding="utf-8") as file:
             for row in csv.DictReader(file):
                 key = row["device"], row["kernel"], int(row["n"]), int(row["k"])
-                best.setdefault(key, {})[int(row["m"])] = row["tactic"]
+                m, median_us = int(row["m"]), float(row["median_us"])
+                best.setdefault(key, {})[m] = Row(m, row["tactic"], median_us, row["campaign"])
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError, csv.Error, KeyError, TypeError, ValueError) as error:
@@ -47,7 +57,7 @@ def best_recorded(path: Path) -> dict[tuple[str, str, int, int], dict[int, str]]
     return best
 
 
-def covering(device: str, kernel: str, problem: GemmProblem) -> tuple[int, str] | None:
-    """(M, tactic) of the row of this device, kernel, N and K, and of M or the next M above that has one; or None."""
-    recorded = best_recorded(path()).get((device, kernel, problem.n, problem.k), {})
-    return min(((m, tactic) for m, tactic in recorded.items() if m >= problem.m), default=None)
+def covering(device: str, kernel: str, problem: GemmProblem) -> list[Row]:
+    """The rows of this device, kernel, N and K that serve the problem: of its M and of larger ones, ascending."""
+    rows = best_recorded(path()).get((device, kernel, problem.n, problem.k), {})
+    return sorted(row for m, row in rows.items() if m >= problem.m)

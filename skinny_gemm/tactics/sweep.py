@@ -7,7 +7,7 @@ from ..problem import GemmProblem
 from . import Tactic, tactic_type
 
 CHOICES = ("default", "coarse", "full")
-FULL_MOST = 1000  #: tactics of one problem in a full sweep: warp split-K has up to 300, the front kernel thousands
+FULL_MOST = 1000  #: tactics of one problem in a full sweep: warp split-K has up to 600, the front kernel thousands
 
 
 def select(kernel: str, problem: GemmProblem, device: Device, choice: str | Sequence[Tactic]) -> list[Tactic]:

@@ -11,6 +11,7 @@ L2: it costs loader time (copy) and bytes through the SM's port. Isolated launch
 chain the next launch's rings fill while this one drains, and e = 1 / (1 + bytes of all rings / ahead) of the fixed time
 is left to see; but a launch shares the SMs' slots with its neighbours: f is the fraction of a launch that the last
 slots hold, and the CTAs of one launch may fill all slots of an SM.
+The trigger is not in it: a tactic has the same time with either.
 """
 
 from collections.abc import Mapping

@@ -12,7 +12,7 @@ from ..device import Device
 from ..layouts import Regions, end, mailbox
 from ..layouts import ws_gemm as layout
 from ..layouts.banks import Access
-from ..layouts.fragments import MMA_M, MMA_N
+from ..layouts.fragments import K_BLOCK, MMA_M, MMA_N
 from ..problem import FrontProblem, GemmProblem
 from .base import BF16_TOLERANCE, F32_TOLERANCE, Footprint, Result, Tactic, occupancy
 from .ws_gemm_time import FORMULA
@@ -37,7 +37,7 @@ class WsGemmTactic(Tactic):
     kernel = "ws-gemm"
     max_n = (1 << 27) - 16  #: up to 16 CTAs share 16 rows, and a grid has fewer than 2^31 CTAs
     n_multiple = MMA_M
-    k_multiple = layout.K_BLOCK
+    k_multiple = K_BLOCK
     baselines = ("warp-splitk",)
     formula = FORMULA
 
@@ -76,7 +76,7 @@ class WsGemmTactic(Tactic):
 
     def blocks(self, problem: GemmProblem) -> int:
         """K blocks of 32 that each warp multiplies."""
-        return problem.k // (layout.K_BLOCK * self.kq * self.ks)
+        return problem.k // (K_BLOCK * self.kq * self.ks)
 
     def chains(self, problem: GemmProblem) -> int:
         """Accumulator chains per 8-token tile; more than a warp has mma for one would stay empty."""
@@ -119,8 +119,8 @@ class WsGemmTactic(Tactic):
             return f"ks is {self.ks}, but this device allows clusters up to {device.max_cluster}"
         if problem.n % (MMA_M * self.rt):
             return f"rt {self.rt} makes tiles of {MMA_M * self.rt} rows, which do not divide N = {problem.n}"
-        if problem.k % (layout.K_BLOCK * self.kq * self.ks):
-            parts = f"{self.kq * self.ks} parts of whole {layout.K_BLOCK}-element blocks"
+        if problem.k % (K_BLOCK * self.kq * self.ks):
+            parts = f"{self.kq * self.ks} parts of whole {K_BLOCK}-element blocks"
             return f"kq {self.kq} and ks {self.ks} cut K into {parts}, which K = {problem.k} does not have"
         if self.threads > MAX_THREADS:
             return f"rt {self.rt} x kq {self.kq} warps are {self.threads:,} threads, more than a CTA's {MAX_THREADS:,}"
@@ -231,7 +231,7 @@ def _runs(problem: GemmProblem, device: Device, groups: Sequence[int] = GROUPS) 
     """The least staged of legal tactics that differ in `staged` only, which are consecutive, and its legal values."""
     sizes = [tg for tg in groups if tg < 2 * MMA_N * layout.token_tiles(problem.m)]
     warps = range(1, MAX_THREADS // layout.WARP + 1)
-    cuts = [(q, s) for q in warps for s in range(1, MAX_CLUSTER + 1) if problem.k % (layout.K_BLOCK * q * s) == 0]
+    cuts = [(q, s) for q in warps for s in range(1, MAX_CLUSTER + 1) if problem.k % (K_BLOCK * q * s) == 0]
     for rt, (kq, ks) in itertools.product(range(1, MAX_ROW_TILES + 1), cuts):
         if problem.n % (MMA_M * rt) or rt * kq not in warps:
             continue

@@ -3,6 +3,7 @@
 import pytest
 
 from skinny_gemm.analysis import pipeline
+from skinny_gemm.tactics.base import LAST, TRIGGERS
 from tests.support import traces
 from tests.support.traces import STAGES, TILES
 
@@ -65,6 +66,19 @@ def test_a_barrier_goes_through_its_phases_without_a_gap(read):
         assert (rows.end.to_numpy()[:-1] == rows.start.to_numpy()[1:]).all()
         if kind == "full":
             assert len(rows) == 1 + len(range(stage, TILES, STAGES))
+
+
+@pytest.mark.parametrize("trigger", TRIGGERS)
+def test_the_next_grid_may_start_before_the_wait_for_the_previous_one_or_after_the_last_copies(trigger):
+    spans, _, roles = traces.of_ring("in_order", trigger)
+    fired = spans[spans.what == "trigger"].set_index("warp")
+    assert sorted(fired.index) == [warp for warp, role in roles.items() if role == "load x"] == [6, 7]
+    for warp, mine in spans[spans.warp.isin(fired.index)].groupby("warp"):
+        waited, issued = mine[mine.what == "wait grid"], mine[mine.what == "issue"]
+        start = fired.start[warp]
+        assert start >= issued.end.max() if trigger == LAST else start < waited.start.min() < issued.start.min()
+        state = pipeline.ring_state(spans, roles, start).set_index("warp")
+        assert state.doing[warp] == "lets the next grid start (griddepcontrol.launch_dependents)"
 
 
 def test_the_state_says_what_a_warp_waits_for(read):

@@ -65,7 +65,7 @@ def test_the_suggested_are_the_fastest_the_default_and_the_runner_up(data):
     [
         (["nonsense"], "chained", "candidate 'nonsense' is not written KERNEL:TACTIC"),
         (["x:1,2"], "chained", "unknown kernel 'x'"),
-        (["warp-splitk:1,2"], "chained", "tactic '1,2' is not 5 comma-separated integers"),
+        (["warp-splitk:1,2"], "chained", "tactic '1,2' is not 6 comma-separated integers"),
         (["warp-splitk:16,8,256,99,1"], "chained", "stages is 99"),
         ([A, A], "chained", "candidate warp-splitk:16,8,256,2,1 is there twice"),
         ([f"warp-splitk:16,8,128,{s},1" for s in range(2, 9)], "chained", "7 candidates are too many"),

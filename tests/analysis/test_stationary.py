@@ -17,6 +17,7 @@ from skinny_gemm.analysis import stationary
 from skinny_gemm.figures import stationary as figures
 from skinny_gemm.figures import style
 from skinny_gemm.interpreter import Trace
+from skinny_gemm.layouts import fragments
 from skinny_gemm.layouts import ws_gemm as layout
 from skinny_gemm.problem import GemmProblem
 from skinny_gemm.runtime.trials import traced, trial
@@ -32,8 +33,8 @@ def test_every_word_of_a_block_is_in_one_fragment(operand, rows):
     mine = TABLE[TABLE.operand == operand]
     assert len(mine) == len(mine.drop_duplicates(["row", "element"])) == rows * 16
     assert len(mine.drop_duplicates(["mma", "row", "k"])) == rows * 16
-    assert (mine.element == layout.k_element(mine.mma.to_numpy(), mine.k.to_numpy())).all(), "whatever the row"
-    assert (mine.row % 8 == layout.load_row(mine.lane.to_numpy())).all()
+    assert (mine.element == fragments.k_element(mine.mma.to_numpy(), mine.k.to_numpy())).all(), "whatever the row"
+    assert (mine.row % 8 == fragments.load_row(mine.lane.to_numpy())).all()
 
 
 def test_permuting_both_operands_leaves_the_products_alone():

@@ -96,7 +96,8 @@ def lines_of(figure, color) -> list[Line2D]:
 def test_the_fields_are_drawn_as_tabled(view):
     fig, table = view.fields(), view.neighbours
     said = texts(fig)
-    assert {f"{field.name} = {getattr(TACTIC, field.name)}" for field in fields(TACTIC)} <= set(said)
+    values = {field.name: TACTIC.in_words(field.name, getattr(TACTIC, field.name)) for field in fields(TACTIC)}
+    assert {f"{name} = {value}" for name, value in values.items()} | {"first", "after the last tile"} <= set(said)
     assert {"recorded", "model and its 90 % error", "not possible", "HBM ceiling"} <= set(said)
     mine = table[table.control != "M"]
     for source, color in (("recorded", style.LIGHT.blue), ("model", style.LIGHT.sky)):
@@ -121,12 +122,20 @@ def test_the_steps_are_written_and_filled_only_from_records(view):
     fig, table = view.sensitivity(), view.steps
     said = " | ".join(texts(fig))
     for row in table.itertuples():
-        assert f"{row.control} {row.before} → {row.after}" in said
+        before, after = (TACTIC.in_words(row.control, value) for value in (row.before, row.after))
+        assert f"{row.control} {before} → {after}" in said
         if row.source:
             assert f"{row.before_us:.2f} → {row.after_us:.2f} us ({row.source}" in said
     assert "filled: both ends recorded; outlined: model, 90 % of whose times were within" in said
     visible = table[(table.source == "recorded")]
     assert rectangles(fig, style.LIGHT.blue) == len(visible)
+
+
+def test_what_the_model_does_not_have_is_told_as_such(view):
+    (row,) = view.steps[view.steps.control == "trigger"].itertuples()
+    assert (row.source, row.change) == ("model", 0), "nothing recorded with the other trigger"
+    told = [text for text in texts(view.sensitivity()) if "knows no difference" in text]
+    assert told == [f"0.0 %: {row.before_us:.2f} → {row.after_us:.2f} us (model, which knows no difference)"]
 
 
 def test_a_change_that_rounds_to_nothing_has_no_sign():

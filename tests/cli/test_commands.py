@@ -51,6 +51,12 @@ from skinny_gemm.tactics import tactic_type
         ("bench warp-splitk --n 64 --k 512 --m 1,two", "'1,two'"),
         ("bench warp-splitk --parallel TP3", "known are"),
         ("bench nope --n 64 --k 512", "unknown kernel 'nope'"),
+        ("bench decode", "Missing option '--model'"),
+        ("bench decode --model 'Dense 9B'", "model is 'Dense 9B', but must be one of Dense 8B, Kimi K3"),
+        ("bench decode --model 'Kimi K3' --peers none --n 64", "--peers, --n belongs to kernels, not to decode"),
+        ("bench decode --model 'Kimi K3' --m 1,two", "'1,two'"),
+        ("bench decode --model 'Kimi K3' --m 8,65", "m is 65, but must be an integer from 1 to 64"),
+        ("decode nothing", "There is no decode step 'nothing': recorded are "),
         ("bench warp-splitk --n 64 --k 512 --modes slow", "mode is 'slow'"),
         ("bench warp-splitk --n 64 --k 512 --peers mkl", "mkl"),
         ("bench warp-splitk --n 64 --k 512 --m 0", "m is 0"),
@@ -326,6 +332,35 @@ def test_a_summary_names_the_machine_and_every_problem(call):
     assert sum(line.split()[4] == "warp-splitk" for line in lines[3:-1]) == len(problems) > 10
     told = json.loads(call(f"summary {shlex.quote(str(SYNTHETIC))} --json")[1])
     assert told["lines"] == lines and told["campaign"]["id"] == "synthetic"
+
+
+def test_a_decode_step_is_recorded_and_shown(call, tmp_path, monkeypatch):
+    """With what `bench.decode` measures replaced: no GPU is here."""
+    from skinny_gemm.bench import decode
+    from skinny_gemm.records.decode import Step, write
+
+    campaign = records.load_campaign(SYNTHETIC)
+    method = {"model": "Kimi K3", "parallel": "TP8", "layers": 28, "weight_bytes": 4 << 30}
+    asked = []
+
+    def bench(name, ms, out, progress):
+        asked.append((name, ms, out))
+        times = (("torch", 5000.0), ("skinny_gemm", 4000.0))
+        steps = [Step(m, variant, [us] * 6, 0.01, 0.01) for m in ms for variant, us in times]
+        return write(out, replace(campaign, id=out.stem, method=method), steps)
+
+    monkeypatch.setattr(decode, "bench", bench)
+    path = tmp_path / "a.json"
+    status, out, _ = call(f"bench decode --model 'Kimi K3' --m 4,8 --out {path}")
+    assert status == 0 and out.rstrip().endswith(f"recorded in {path}")
+    assert asked == [("Kimi K3", [4, 8], path)]
+    status, out, _ = call(f"decode {path}")
+    assert status == 0 and "Kimi K3 TP8, 28 layers" in out and "1.250  FASTER" in out.splitlines()[-1]
+    told = json.loads(call(f"decode {path} --json")[1])
+    assert told["campaign"]["gpu"] == campaign.gpu
+    assert [step["interval"]["median"] for step in told["steps"]] == [5000.0, 4000.0] * 2
+    call(f"bench decode --model 'Kimi K3' --out {tmp_path / 'b.json'}")
+    assert asked[1][1] == decode.MS
 
 
 def test_pruning_and_standing_answer_in_json_and_in_text(call, tmp_path):

@@ -1,4 +1,6 @@
-"""The control of one tactic field: buttons for few values, a slider for many, and the value is kept or the nearest."""
+"""The control of one tactic field: buttons for few values, a slider for many, each value in its words; the value is
+kept or the nearest.
+"""
 
 import pytest
 
@@ -17,3 +19,12 @@ def test_a_few_choices_are_buttons_and_many_a_slider():
     assert control.children[0].disabled and control.value == 3
     with pytest.raises(ValueError, match="field is 99"):
         control.value = 99
+
+
+def test_values_are_shown_in_words():
+    control = controls.Choice("field", lambda _: None, lambda value: f"{value} of them")
+    for options in ((1, 2), (2, 3), tuple(range(3, 12))):
+        control.offer(options)
+        assert [label for label, _ in control.children[0].options] == [f"{value} of them" for value in options]
+        control.value = options[1]
+        assert control.value == control.children[0].value == options[1]

@@ -370,7 +370,9 @@ def test_a_second_kernel_appears_by_its_registry_entry_alone(monkeypatch):
     assert "width and depth are the same" in text(explorer.verdict)
     assert "no recorded data: another" in explorer.bandwidth.value
     explorer.kernel.value = "warp-splitk"
-    assert set(explorer.fields) == {"output_tile", "token_tile", "k_tile", "stages", "b_loader_warps"}
+    assert set(explorer.fields) == {"output_tile", "token_tile", "k_tile", "stages", "b_loader_warps", "trigger"}
+    buttons = explorer.fields["trigger"].children[0]
+    assert [label for label, _ in buttons.options] == ["first", "after the last tile"] and buttons.value == 0
 
 
 def test_the_front_kernel_has_six_fields_and_takes_64_tokens(explorer):

@@ -66,6 +66,10 @@ def test_the_pipeline_follows_its_sliders_and_says_what_cannot_be(tmp_path):
     assert explorer.trouble.value == "" and "empty" not in set(explorer.phases.barrier)
     explorer.b_loader_warps.value = 2
     assert explorer.roles[7] == "load x"
+    explorer.trigger.value = 1
+    at = explorer.spans[explorer.spans.what == "trigger"].start.min()
+    explorer.cursor.value = int(at)
+    assert "lets the next grid start" in text(explorer.doing) and explorer.tactic.trigger == 1
     explorer.view.value = "around the cursor"
     explorer.schedule.value = "adversarial(4)"
     paths = explorer.export(tmp_path)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from skinny_gemm import PreparedWarpSplitK, WarpSplitKTactic, interpreter, matmul, runtime
+from skinny_gemm import PreparedGemm, WarpSplitKTactic, interpreter, matmul, runtime
 from skinny_gemm.catalogue import shapes
 from skinny_gemm.interpreter import Trace, shared_accesses
 from skinny_gemm.problem import GemmProblem
@@ -13,6 +13,7 @@ from skinny_gemm.runtime import prepared as prepared_module
 from skinny_gemm.runtime.tensors import device_of
 from skinny_gemm.runtime.trials import random_operands
 from skinny_gemm.runtime.verify import verify
+from skinny_gemm.tactics.base import TRIGGERS
 
 TOLERANCE = 4e-3
 SMALL = (64, 512)
@@ -35,7 +36,7 @@ def test_every_legal_tactic_of_a_small_problem(gpu, normal, bias):
     n, k = SMALL
     weight, added = normal(n, k), normal(n) if bias else None
     for tactic in WarpSplitKTactic.enumerate(GemmProblem(1, n, k), gpu):
-        prepared = PreparedWarpSplitK(weight, dict.fromkeys(MS, tactic))
+        prepared = PreparedGemm(weight, dict.fromkeys(MS, tactic))
         for m in MS:
             x, (out, touched) = normal(m, k), guarded(m, n)
             prepared.run(x, out, added)
@@ -54,7 +55,7 @@ def test_every_tp8_shape_at_its_default_tactic(gpu, normal, shape):
         except ValueError as reason:
             pytest.skip(str(reason))
         x, (out, touched) = normal(m, shape.k), guarded(m, shape.n)
-        PreparedWarpSplitK(weight, {m: tactic}).run(x, out)
+        PreparedGemm(weight, {m: tactic}).run(x, out)
         assert error(out, x, weight) < TOLERANCE and not touched(), m
 
 
@@ -75,7 +76,7 @@ def test_the_interpreter_agrees_with_the_gpu(normal):
 def test_run_is_captured_in_a_graph_and_never_compiles(gpu, normal, monkeypatch):
     weight = normal(2112, 7168)
     tactics = {m: WarpSplitKTactic.default(GemmProblem(m, 2112, 7168), gpu) for m in (1, 8)}
-    prepared = PreparedWarpSplitK(weight, tactics)
+    prepared = PreparedGemm(weight, tactics)
     monkeypatch.setattr(prepared_module, "compile_kernel", lambda *_: pytest.fail("run must not compile"))
     x = {m: normal(m, 7168) for m in tactics}
     out = {m: torch.full((m, 2112), float("nan"), dtype=torch.bfloat16, device="cuda") for m in tactics}
@@ -92,11 +93,12 @@ def test_run_is_captured_in_a_graph_and_never_compiles(gpu, normal, monkeypatch)
         assert all(error(out[m], x[m], weight) < TOLERANCE for m in tactics)
 
 
-def test_a_pdl_chain_of_dependent_layers_gives_what_separate_launches_give(normal):
+@pytest.mark.parametrize("trigger", TRIGGERS)
+def test_a_pdl_chain_of_dependent_layers_gives_what_separate_launches_give(normal, trigger):
     """y = W x, x = y, forty times in one graph with PDL edges: every link must wait for its predecessor's writes."""
     n = k = 2048
     weight = normal(n, k) / k**0.5
-    tactic = WarpSplitKTactic(16, 8, 256, 4, 2)
+    tactic = WarpSplitKTactic(16, 8, 256, 4, 2, trigger)
     compiled = compile_kernel(tactic, GemmProblem(1, n, k), device_of(weight).arch)
     runtime.load(compiled)
     start = normal(8, k)
@@ -124,7 +126,7 @@ def test_a_pdl_chain_of_dependent_layers_gives_what_separate_launches_give(norma
 def test_bad_tensors_are_rejected_before_anything_runs(gpu, normal):
     weight = normal(64, 512)
     tactic = WarpSplitKTactic(16, 8, 128, 2, 1)
-    prepared = PreparedWarpSplitK(weight, {8: tactic})
+    prepared = PreparedGemm(weight, {8: tactic})
     x, out = normal(8, 512), torch.zeros(8, 64, dtype=torch.bfloat16, device="cuda")
     shifted = normal(8 * 512 + 1)[1:].view(8, 512)
     for bad_x, bad_out, words in (

@@ -17,7 +17,7 @@ LANES = np.arange(32)
 
 def block_loads(matrix):
     """Per lane the four 32-bit words (pairs of elements) that it loads of a `[8, 32]` K block: `[32, 4, 2]`."""
-    row, column = layout.load_row(LANES), layout.k_column(0, 0, LANES, 1)
+    row, column = fragments.load_row(LANES), layout.k_column(0, 0, LANES, 1)
     return np.stack([matrix[row, column + i] for i in range(8)], axis=1).reshape(32, 4, 2)
 
 
@@ -29,21 +29,21 @@ def test_two_mma_on_permuted_fragments_are_the_product_of_the_block():
     result = np.zeros((16, 8), int)
     for mma in (0, 1):
         a, b = np.zeros((16, 16), int), np.zeros((16, 8), int)
-        for register, word in enumerate(layout.a_words(mma, low, high)):
+        for register, word in enumerate(fragments.a_words(mma, low, high)):
             for half in (0, 1):
                 a[fragments.a_element(LANES, register, half)] = word[:, half]
-        for register, word in enumerate(layout.b_words(mma, words)):
+        for register, word in enumerate(fragments.b_words(mma, words)):
             for half in (0, 1):
                 b[fragments.b_element(LANES, register, half)] = word[:, half]
         # The permutation as the layout states it, for A and B alike.
-        assert (a == weight[:, layout.k_element(mma, np.arange(16))]).all()
-        assert (b.T == x[:, layout.k_element(mma, np.arange(16))]).all()
+        assert (a == weight[:, fragments.k_element(mma, np.arange(16))]).all()
+        assert (b.T == x[:, fragments.k_element(mma, np.arange(16))]).all()
         result += a @ b
     assert (result == weight @ x.T).all()
 
 
 def test_the_permutation_is_a_bijection():
-    assert sorted(layout.k_element(mma, k) for mma in (0, 1) for k in range(16)) == list(range(32))
+    assert sorted(fragments.k_element(mma, k) for mma in (0, 1) for k in range(16)) == list(range(32))
 
 
 @given(st.sampled_from([1, 2, 4, 16]), st.integers(1, 16), st.integers(1, 14))
@@ -56,7 +56,7 @@ def test_parts_and_blocks_cover_k_once(ks, kq, kb):
 def test_a_load_covers_64_contiguous_bytes_of_each_row():
     column = layout.k_column(3, 2, LANES, 7)
     for row in range(8):
-        assert sorted(column[layout.load_row(LANES) == row]) == [column.min() + 8 * i for i in range(4)]
+        assert sorted(column[fragments.load_row(LANES) == row]) == [column.min() + 8 * i for i in range(4)]
 
 
 @given(st.integers(1, 6), st.integers(1, 14))
@@ -76,10 +76,10 @@ def test_x_rows_never_overlap_and_loads_have_no_conflicts(slice_blocks, tiles):
     assert offset.max() + 16 <= 8 * tiles * layout.x_pitch(k_slice)
     for tile in range(tiles):
         for block in range(slice_blocks):
-            rows, columns = 8 * tile + layout.load_row(LANES), layout.k_column(0, block, LANES, slice_blocks)
+            rows, columns = 8 * tile + fragments.load_row(LANES), layout.k_column(0, block, LANES, slice_blocks)
             assert banks.wavefronts(layout.x_offset(rows, columns, k_slice), 16) == 4
     if slice_blocks % 2 == 0:  # without the 64 bytes, two rows of a phase would share their banks
-        plain = layout.load_row(LANES) * 2 * k_slice + 2 * layout.k_column(0, 0, LANES, 1)
+        plain = fragments.load_row(LANES) * 2 * k_slice + 2 * layout.k_column(0, 0, LANES, 1)
         assert banks.wavefronts(plain, 16) == 8
 
 

@@ -106,6 +106,7 @@ def test_the_catalogue_has_every_model_and_variant():
         ("GLM-5.2", "TP8"): 5,
         ("Qwen3-Next", "TP1"): 4,
         ("gpt-oss", "TP1"): 1,
+        ("Dense 8B", "TP1"): 4,
     }
     assert len({(s.model, s.parallel, s.projection) for s in shapes()}) == len(shapes())
 
@@ -123,6 +124,8 @@ def test_the_catalogue_has_every_model_and_variant():
         "GLM-5.2 TP8 eh_proj 6144x12288",
         "Qwen3-Next TP1 lm_head 151936x2048",
         "gpt-oss TP1 router 128x2880",
+        "Dense 8B TP1 gate_up 24576x4096",
+        "Dense 8B TP1 down 4096x12288",
     ],
 )
 def test_the_catalogue_has_known_shapes(label):

@@ -1,7 +1,8 @@
 """A kernel is one registry entry plus its own files: here a toy, all of it in this file, is entered in `KERNELS`.
 
 With no other edit the command line lists, verifies, inspects, plans and answers for it, figures draw it, its bank
-conflicts are counted, and the tactic explorer has its sliders and its map of shared memory.
+conflicts are counted, `prepare` and `matmul` run it where it is the fastest, and the tactic explorer has its sliders
+and its map of shared memory.
 """
 
 import itertools
@@ -10,8 +11,9 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 import pytest
+import torch
 
-from skinny_gemm import device
+from skinny_gemm import device, matmul, prepare
 from skinny_gemm.__main__ import main
 from skinny_gemm.artifact import Parameter
 from skinny_gemm.bench.plan import Request, plan
@@ -223,7 +225,9 @@ def test_the_command_line_lists_its_tactics_and_takes_its_shapes(call):
     assert {row["tactic"] for row in listed} == {"1,0", "1,4", "2,0", "2,4", "4,0", "4,4"}
     assert listed[0]["default"] and listed[0]["warps"] == 4 and listed[0]["smem_bytes"] == 4 * 640
     assert "M is 17, but this kernel takes 1 to 16 tokens" in call(f"tactics toy --m 17 {SIZES}")
-    assert "unknown kernel 'toys': known are warp-splitk, ws-gemm, toy" in call(f"tactics toys --m 1 {SIZES}")
+    assert "unknown kernel 'toys': known are warp-splitk, balanced-splitk, ws-gemm, toy" in call(
+        f"tactics toys --m 1 {SIZES}"
+    )
     assert all(row["kernels"]["toy"] is True for row in call("shapes") if row["k"] % 32 == 0)
 
 
@@ -255,6 +259,20 @@ def test_the_records_answer_for_it(call, recorded):
     best_recorded.cache_clear()
     assert str(ToyTactic.default(PROBLEM, H200)) == "2,4"
     assert model.why_not("toy", "chained", H200) == "there is no model of toy"
+
+
+def test_it_competes_for_plain_gemms(call, recorded):
+    """It is recorded here and no other kernel is: `matmul` runs it. It has no parameter for a bias, and says so."""
+    x, weight = (torch.randn(rows, 256).bfloat16() for rows in (9, 64))
+    write_defaults()
+    best_recorded.cache_clear()
+    prepared = prepare(weight, [9])
+    assert prepared.tactics == {9: ToyTactic(2, 4)}
+    out, expected = prepared.run(x, x.new_empty(9, 64)), x.double() @ weight.double().T
+    assert (out.double() - expected).norm() / expected.norm() < 4e-3
+    assert torch.equal(matmul(x, weight, ToyTactic(1, 0)), matmul(x, weight))
+    with pytest.raises(ValueError, match="bias is given, but must be None: toy adds none"):
+        prepared.run(x, out, torch.zeros(64).bfloat16())
 
 
 def test_figures_draw_it(call, recorded, tmp_path):

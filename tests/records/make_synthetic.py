@@ -8,6 +8,7 @@ before records had a column for the process: it stays as it is, since such campa
 
 import random
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 from skinny_gemm import device, tactics
@@ -66,9 +67,7 @@ def _tactics(problem: GemmProblem) -> list:
     near = [
         tactic
         for tactic in kind.enumerate(problem, h200)
-        if (tactic.output_tile, tactic.token_tile, tactic.b_loader_warps, tactic.k_tile)
-        == (start.output_tile, start.token_tile, start.b_loader_warps, start.k_tile)
-        and tactic.stages in (2, 4, 6)
+        if replace(tactic, stages=start.stages) == start and tactic.stages in (2, 4, 6)
     ]
     return list(dict.fromkeys([start, *near]))
 

@@ -147,8 +147,14 @@ def test_the_defaults_are_of_a_busy_process_where_that_was_measured(tmp_path, mo
     monkeypatch.setenv("SKINNY_GEMM_DATA", str(tmp_path))
     assert default_table().splitlines()[1:] == [
         'h200,warp-splitk,64,1024,4,"16,8,256,4,1",7.0,2026-01-01',
-        'h200,warp-splitk,64,1024,8,"16,8,256,2,1",11.0,2026-01-01',
+        'h200,warp-splitk,64,1024,8,"16,8,256,4,1",8.0,2026-01-01',
         'h200,ws-gemm,64,1024,8,"1,2,2,0,0,1",5.0,2026-01-01',
+    ], "the two kernels of M = 8 are both in a quiet process only"
+    write(tmp_path, "2026-01-02", busy({ws: 6.0}))
+    assert default_table().splitlines()[1:] == [
+        'h200,warp-splitk,64,1024,4,"16,8,256,4,1",7.0,2026-01-01',
+        'h200,warp-splitk,64,1024,8,"16,8,256,2,1",11.0,2026-01-01',
+        'h200,ws-gemm,64,1024,8,"1,2,2,0,0,1",6.0,2026-01-02',
     ]
 
 

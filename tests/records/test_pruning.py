@@ -1,7 +1,8 @@
 """What pruning costs.
 
 Properties: the cost is that of the grid's best over all tactics' best, by a scan; only full sweeps are judged, each of
-one process, and a tactic that failed in it counts as swept; the text counts what is within the target.
+one process, and a tactic that failed in it counts as swept, one that the kernel did not have then as none; the text
+counts what is within the target.
 """
 
 import random
@@ -59,6 +60,15 @@ def test_half_a_sweep_in_each_process_is_no_sweep(tmp_path):
     half = len(rows) // 2
     assert pruning.costs_of(campaign, [*rows[:half], *busy[half:]]) == []
     assert [cost.best.process for cost in pruning.costs_of(campaign, [*rows, *busy])] == ["quiet", "busy"]
+
+
+def test_a_sweep_of_before_the_last_field_is_judged_by_what_there_was(tmp_path):
+    before = [tactic for tactic in ALL if WarpSplitKTactic.parse(tactic).trigger == 0]
+    folder, rows = sweep(tmp_path, before)
+    campaign = records.load_campaign(folder)
+    (found,) = pruning.costs_of(campaign, rows)
+    assert found.tactics == len(before) == len(ALL) / 2 and found.tried == len(COARSE & {*before}) < len(COARSE)
+    assert pruning.costs_of(campaign, rows[1:]) == [], "one of those is missing"
 
 
 def test_the_summary_says_how_many_are_within_the_target(tmp_path):

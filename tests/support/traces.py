@@ -1,5 +1,6 @@
 """Traced runs that several tests read: of a cluster with one pass, of one with token groups, and of a ring."""
 
+from dataclasses import replace
 from functools import lru_cache
 
 from skinny_gemm import device
@@ -7,6 +8,7 @@ from skinny_gemm.analysis import cluster, pipeline
 from skinny_gemm.problem import GemmProblem
 from skinny_gemm.runtime.trials import traced
 from skinny_gemm.tactics import WarpSplitKTactic, WsGemmTactic
+from skinny_gemm.tactics.base import FIRST
 
 SINGLE, GROUPS = WsGemmTactic(2, 2, 4, 1, 0, 2), WsGemmTactic(2, 2, 2, 0, 8, 1)
 SINGLE_PROBLEM, GROUPS_PROBLEM = GemmProblem(20, 64, 1024), GemmProblem(28, 64, 1024)
@@ -23,9 +25,9 @@ def of_cluster(tactic, problem, schedule):
 
 
 @lru_cache
-def of_ring(schedule):
+def of_ring(schedule, trigger=FIRST):
     """What the warps of the ring did, the phases of its barriers, and the roles of its warps."""
-    run = traced(RING, RING_PROBLEM, "sm_90a", schedule, pipeline.OPCODES)
+    run = traced(replace(RING, trigger=trigger), RING_PROBLEM, "sm_90a", schedule, pipeline.OPCODES)
     regions = RING.footprint(RING_PROBLEM, device.get("h200")).regions
     spans = pipeline.ring_spans(run.table, regions)
     return spans, pipeline.phases(run.table, regions), pipeline.roles(spans)

@@ -1,4 +1,6 @@
-"""What all tactics share: they are integers, read and written as text; a kernel says which problems it takes."""
+"""What all tactics share: they are integers, read and written as text, from which defaults at the end are left off;
+a kernel says which problems it takes.
+"""
 
 import dataclasses
 
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 
 from skinny_gemm import device
 from skinny_gemm.problem import GemmProblem
-from skinny_gemm.tactics import KERNELS, WarpSplitKTactic, tactic_type
+from skinny_gemm.tactics import KERNELS, WarpSplitKTactic, WsGemmTactic, tactic_type
 
 H200 = device.get("h200")
 PROBLEM = GemmProblem(8, 3584, 7168)
@@ -31,10 +33,43 @@ def test_text_round_trips(tactic):
     assert WarpSplitKTactic.parse(str(tactic)) == tactic
 
 
-@pytest.mark.parametrize("text", ["", "16,8,256,4", "16,8,256,4,2,1", "16,8,256,four,2", "16;8;256;4;2"])
-def test_unreadable_text_names_itself_and_the_fields(text):
-    with pytest.raises(ValueError, match="output_tile,token_tile,k_tile,stages,b_loader_warps"):
+@dataclasses.dataclass(frozen=True)
+class Later(WarpSplitKTactic):
+    """What the kernel might become: the fields that it has, and one more."""
+
+    more: int = 3
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("16,8,256,4,2", (0, 3)),
+        ("16,8,256,4,2,1", (1, 3)),
+        ("16,8,256,4,2,0,5", (0, 5)),
+        ("16,8,256,4,2,1,0", (1, 0)),
+    ],
+)
+def test_text_leaves_off_the_defaults_at_its_end_so_that_what_is_recorded_stays_the_name_of_the_same_tactic(
+    text, values
+):
+    tactic = Later(16, 8, 256, 4, 2, *values)
+    assert Later.parse(text) == tactic and str(tactic) == text
+    assert Later.parse(",".join(map(str, dataclasses.astuple(tactic)))) == tactic, "they need not be left off"
+
+
+@pytest.mark.parametrize("text", ["", "16,8,256,4", "16,8,256,4,2,1,0", "16,8,256,four,2", "16;8;256;4;2"])
+def test_unreadable_text_names_itself_the_fields_and_what_may_be_left_off(text):
+    with pytest.raises(ValueError) as raised:
         WarpSplitKTactic.parse(text)
+    fields = "output_tile,token_tile,k_tile,stages,b_loader_warps,trigger; trigger may be left off, then it is 0"
+    assert str(raised.value) == f"tactic {text!r} is not 6 comma-separated integers ({fields})"
+    with pytest.raises(ValueError, match=r"is not 6 comma-separated integers \(rt,kq,ks,staged,tg,ch\)$"):
+        WsGemmTactic.parse(text)
+
+
+def test_a_value_is_told_in_the_words_of_its_field_or_as_a_number():
+    assert [WarpSplitKTactic.in_words("trigger", value) for value in (0, 1)] == ["first", "after the last tile"]
+    assert WarpSplitKTactic.in_words("stages", 4) == "4"
 
 
 def test_the_number_of_resident_ctas_has_a_limit_of_its_own():

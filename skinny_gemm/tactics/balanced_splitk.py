@@ -1,0 +1,203 @@
+"""Tactics of the balanced split-K kernel: what is legal, what it costs, and a good one by reasoning."""
+
+import itertools
+from dataclasses import astuple, dataclass, field
+from math import ceil
+
+from ..device import Device
+from ..layouts import Regions, end
+from ..layouts import balanced_splitk as layout
+from ..layouts.banks import Access
+from ..layouts.fragments import MMA_N
+from ..problem import GemmProblem
+from .base import FIRST, TRIGGER_WORDS, TRIGGERS, Footprint, Tactic, occupancy
+
+CLUSTERS = (1, 2, 4, 8, 16)
+K_CHUNKS = (64, 128)
+TOKEN_TILES = (8, 16, 24, 32, 48, 64)
+MAX_WARPS = 16
+MAX_TURNS = 64  #: of a warp: the K loop is fully unrolled; more would outgrow the instruction cache
+MAX_MMAS = 2048  #: of a warp, for the same reason
+X_WINDOW = 8  #: 16-byte loads of x that a lane keeps in flight; 16 were no faster on H200
+REGISTERS = 255  #: that one thread can name
+OTHER_REGISTERS = 44  #: of a thread besides sums, x, its addresses and weights
+MAX_STAGES = 8  #: a ring that deep holds more than an SM needs in flight
+MOST_ROWS = 96  #: of a tile that `enumerate` tries
+FEW_WARPS = 4  #: fewer in a CTA are tried only where no other number divides K
+WARPS = (8, 14)  #: that a coarse grid aims at: what won most on H200
+VALUES = {"cluster": CLUSTERS, "k_chunk": K_CHUNKS, "token_tile": TOKEN_TILES, "trigger": TRIGGERS}
+
+
+@dataclass(frozen=True)
+class BalancedSplitKTactic(Tactic):
+    """How N and K are cut over clusters, CTAs and warps, the ring of a warp, tokens, and when dependents start."""
+
+    kernel = "balanced-splitk"
+    n_multiple = 8
+    k_multiple = K_CHUNKS[0]
+
+    row_tiles: int  #: of N, as equal as can be, one to a cluster: 1 to N, N * row_tiles < 2^31
+    cluster: int  #: CTAs that split K: 1, 2, 4, 8 or 16, a non-portable size
+    warps: int  #: of a CTA that split K further: 1 to 16; K is a multiple of k_chunk * warps * cluster
+    k_chunk: int  #: K elements that a warp multiplies in a turn: 64 or 128
+    stages: int  #: of a warp's ring: 1 to 8 and to its turns, K / (k_chunk * warps * cluster), at most 64
+    token_tile: int  #: tokens that a CTA has room for: 8, 16, 24, 32, 48 or 64, at least M
+    #: place of `griddepcontrol.launch_dependents`: 0 before all else, 1 after the copies of the last turn
+    trigger: int = field(default=FIRST, metadata=TRIGGER_WORDS)
+
+    @property
+    def threads(self) -> int:
+        return layout.WARP * self.warps
+
+    def rows(self, problem: GemmProblem) -> int:
+        """Rows of the highest tile."""
+        return layout.highest(problem.n, self.row_tiles)
+
+    def turns(self, problem: GemmProblem) -> int:
+        """K chunks that each warp multiplies."""
+        return problem.k // (self.k_chunk * self.warps * self.cluster)
+
+    def smem_regions(self, problem: GemmProblem) -> Regions:
+        rows = self.rows(problem)
+        return layout.smem_regions(rows, self.token_tile, self.warps, self.k_chunk, self.stages, self.cluster)
+
+    def smem_bytes(self, problem: GemmProblem) -> int:
+        return end(self.smem_regions(problem))
+
+    def registers(self, problem: GemmProblem) -> int:
+        """Registers that a thread needs, about: sums, x in flight and where from, the weights of a K block, others."""
+        rows, parts = self.rows(problem), self.token_tile // MMA_N
+        sums, weights = 4 * layout.fragments(rows, self.token_tile), 4 * layout.half_tiles(rows)
+        return sums + weights + 4 * X_WINDOW + 4 * parts + OTHER_REGISTERS
+
+    def register_limit(self) -> int:
+        """Registers that a thread can get: a quarter of the SM's 65,536 serves every fourth warp of the CTA."""
+        return min(REGISTERS, 16384 // (ceil(self.warps / 4) * layout.WARP) // 8 * 8)
+
+    def grid(self, problem: GemmProblem) -> tuple[int, int, int]:
+        """A cluster for each row tile."""
+        return self.row_tiles * self.cluster, 1, 1
+
+    def why_not(self, problem: GemmProblem, device: Device) -> str | None:
+        if reason := self.refusal(problem):
+            return reason
+        for name, values in VALUES.items():
+            if getattr(self, name) not in values:
+                return f"{name} is {getattr(self, name)}, but must be one of {', '.join(map(str, values))}"
+        for name, most in (("row_tiles", min(problem.n, (2**31 - 1) // problem.n)), ("warps", MAX_WARPS)):
+            if not 1 <= getattr(self, name) <= most:
+                return f"{name} is {getattr(self, name)}, but must be 1 to {most}"
+        if self.cluster > device.max_cluster:
+            return f"cluster is {self.cluster}, but this device allows clusters up to {device.max_cluster}"
+        if problem.m > self.token_tile:
+            return f"token_tile is {self.token_tile}, but must be at least M = {problem.m}"
+        if problem.k % (self.k_chunk * self.warps * self.cluster):
+            parts = f"{self.warps * self.cluster} warps that take chunks of {self.k_chunk} in turn"
+            return f"warps {self.warps} and cluster {self.cluster} make {parts}, which do not divide K = {problem.k}"
+        turns, rows = self.turns(problem), self.rows(problem)
+        if turns > MAX_TURNS:
+            return f"a warp would take {turns} turns, but the unrolled K loop has at most {MAX_TURNS}: raise warps"
+        if not 1 <= self.stages <= min(turns, MAX_STAGES):
+            return f"stages is {self.stages}, but must be 1 to {min(turns, MAX_STAGES)} for {turns} turns of a warp"
+        mmas = turns * self.k_chunk // 16 * layout.fragments(rows, self.token_tile)
+        if mmas > MAX_MMAS:
+            return f"a warp would run {mmas:,} unrolled mma, but at most {MAX_MMAS:,} are allowed: raise row_tiles"
+        if self.registers(problem) > self.register_limit():
+            needed = f"about {self.registers(problem)} registers per thread needed"
+            return f"{needed}, {self.register_limit()} available to {self.threads} threads: raise row_tiles"
+        if self.smem_bytes(problem) > device.smem_per_cta:
+            needed = f"{self.smem_bytes(problem):,} B of shared memory needed"
+            return f"{needed}, {device.smem_per_cta:,} available: lower stages or warps, or raise row_tiles"
+        return None
+
+    def footprint(self, problem: GemmProblem, device: Device) -> Footprint:
+        regions, smem, threads = self.smem_regions(problem), self.smem_bytes(problem), self.threads
+        ctas, _, _ = self.grid(problem)
+        by_registers = device.registers_per_sm // (ceil(self.registers(problem) / 8) * 8 * threads)
+        per_sm = min(occupancy(smem, threads, device), max(by_registers, 1))
+        waves = ceil(self.row_tiles / (device.resident_clusters(self.cluster) * max(per_sm, 1)))
+        ring = 2 * self.rows(problem) * self.k_chunk * self.stages * self.warps
+        in_flight = min(per_sm, ceil(ctas / device.sms)) * ring
+        return Footprint(tuple(regions), smem, threads, ctas, per_sm, waves, in_flight)
+
+    def shared_accesses(self, problem: GemmProblem) -> list[Access]:
+        """The copies and loads of a ring, and the sums of warps and of CTAs."""
+        return layout.shared_accesses(self.rows(problem), self.token_tile, self.k_chunk, self.cluster)
+
+    @classmethod
+    def tilings(cls, problem: GemmProblem, device: Device, cluster: int) -> list[int]:
+        """Row tiles for 1, 2, 4, 8 ... clusters of that size in every place where the device runs one at a time.
+
+        The first three of them whose tiles have 8 to 96 rows; of a small N tiles of 8 rows.
+        """
+        places, least, most = device.resident_clusters(cluster), ceil(problem.n / MOST_ROWS), problem.n // MMA_N
+        rounds = [places << doubling for doubling in range(16)]
+        return [tiles for tiles in rounds if least <= tiles <= most][:3] or [most]
+
+    @classmethod
+    def cuts(cls, problem: GemmProblem, device: Device) -> list[tuple[int, int, int]]:
+        """(cluster, warps, k_chunk) that divide K, without those of few warps where others do."""
+        every = itertools.product(CLUSTERS, range(1, MAX_WARPS + 1), K_CHUNKS)
+        whole = [cut for cut in every if cut[0] <= device.max_cluster and problem.k % (cut[0] * cut[1] * cut[2]) == 0]
+        return [cut for cut in whole if cut[1] >= FEW_WARPS] or whole
+
+    @classmethod
+    def enumerate(cls, problem: GemmProblem, device: Device) -> list["BalancedSplitKTactic"]:
+        """Every legal tactic of `tilings` and `cuts` with the least token tile that holds M, ascending."""
+        tokens = [tile for tile in TOKEN_TILES if tile >= problem.m][:1]
+        every = (
+            cls(tiles, cluster, warps, chunk, stages, token_tile, trigger)
+            for cluster, warps, chunk in cls.cuts(problem, device)
+            for tiles in cls.tilings(problem, device, cluster)
+            for stages in range(1, MAX_STAGES + 1)
+            for token_tile in tokens
+            for trigger in TRIGGERS
+        )
+        return sorted((t for t in every if t.why_not(problem, device) is None), key=astuple)
+
+    @classmethod
+    def heuristic(cls, problem: GemmProblem, device: Device) -> "BalancedSplitKTactic":
+        """The best by `preference` of those that start dependents first of all."""
+        if reason := cls.refusal(problem):
+            raise ValueError(f"{problem.n}x{problem.k} at M = {problem.m}: {reason}")
+        legal = [tactic for tactic in cls.enumerate(problem, device) if tactic.trigger == FIRST]
+        if not legal:
+            raise ValueError(f"{problem.n}x{problem.k} at M = {problem.m}: no tactic fits {device.title}")
+        return min(legal, key=lambda tactic: tactic.preference(problem, device))
+
+    def preference(self, problem: GemmProblem, device: Device) -> tuple:
+        """Smaller is better: enough rows for x to be read seldom, else clusters; 8 warps; two CTAs an SM; deep rings.
+
+        Of x a CTA reads M * K / cluster elements, of weights rows * K / cluster: M of 32 on 28 rows took 15.8 us of
+        3584x7168 on H200, on 55 rows and a cluster of two 15.0.
+        """
+        shortage = max(0, 16 + max(12, problem.m) - self.rows(problem))
+        resident = min(2, occupancy(self.smem_bytes(problem), self.threads, device))
+        waves = self.footprint(problem, device).waves
+        size = self.cluster, -resident, abs(self.warps - WARPS[0]), self.k_chunk, self.row_tiles
+        return waves, shortage // 8, *size, -self.stages
+
+    def variations(self, problem: GemmProblem, device: Device) -> list["BalancedSplitKTactic"]:
+        """Some dozens of tactics around the heuristic one.
+
+        - Clusters half and twice as large, and one and two of them a place: rows against reading x again.
+        - About 8 and about 14 warps: more hide more latency, and take registers that another CTA could have.
+        - The deepest ring, and the deepest that leaves room for a second CTA: in a chain that of the next launch.
+        - Long chunks with the heuristic's cluster only: they halve the turns, which matters little.
+        - Both triggers, always: which is better is not foreseen, and worth up to 15 %.
+        """
+        legal = self.enumerate(problem, device)
+        near = {self.cluster // 2, self.cluster, 2 * self.cluster}
+        found = []
+        for cluster in sorted(near & {tactic.cluster for tactic in legal}):
+            tilings = self.tilings(problem, device, cluster)[:2]
+            of_cluster = [t for t in legal if t.cluster == cluster and t.row_tiles in tilings]
+            for chunk in K_CHUNKS if cluster == self.cluster else K_CHUNKS[:1]:
+                of_chunk = [t for t in of_cluster if t.k_chunk == chunk]
+                possible = {tactic.warps for tactic in of_chunk}
+                warps = {min(possible, key=lambda w: abs(w - wanted)) for wanted in WARPS if possible}  # noqa: B023
+                for group in itertools.product(tilings, sorted(warps)):
+                    same = [t for t in of_chunk if (t.row_tiles, t.warps) == group]
+                    deepest = {t.footprint(problem, device).ctas_per_sm >= 2: t.stages for t in same}
+                    found += [t for t in same if t.stages in deepest.values()]
+        return found
