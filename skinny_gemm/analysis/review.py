@@ -71,7 +71,7 @@ class Review:
     process: str  #: that measured all of it, quiet or busy
     candidates: tuple[Candidate, ...]
     others: tuple[Record, ...]  #: of the M in question, of our tactics that are no candidates
-    peers: Mapping[str, Record]  #: each peer's fastest at the M in question
+    peers: Mapping[str, Record]  #: each peer's fastest at the M in question, the fastest peer first
     bound: float | None  #: microseconds; None if none was recorded of this weight and mode
     #: The first candidate's, with what charts plot: records of all candidates' kernels, peers and bounds, at every M.
     lead: TacticData = field(compare=False)

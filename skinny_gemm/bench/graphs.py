@@ -16,6 +16,7 @@ from ..records.statistics import median_interval
 TARGET_US = 800.0
 REPLAYS = 192  #: at the most, see `CudaGraphs.time`; a tenth of the chained tactics scatter by 1.5 % and need as many
 EXPOSED_REPLAYS = 25  #: of each of the two graphs of an exposed launch
+BRIEF_REPLAYS = 6  #: of a brief look, as few as an interval can be had of
 BATCH = 12  #: of 12 samples the third from either end bounds the median at 95 %, which was enough for 84 % of points
 WIDTH = 0.005  #: of the 95 % interval over the median: narrow enough to stop; half of what still counts as the same
 WARM_UP = 3

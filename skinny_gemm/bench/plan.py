@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from ..checks import check_choice
+from ..checks import check_choice, check_integer
 from ..device import Device
 from ..problem import GemmProblem
 from ..records import MODES, PEERS, PROCESSES, WEIGHTS, Point
@@ -27,6 +27,7 @@ class Request:
     peers: Sequence[str] = ()  #: of `records.PEERS`
     bounds: bool = False  #: also the streaming bound, the dependency floor and the ceilings
     weights: str = "cold"  #: of `records.WEIGHTS`
+    most: int | None = None  #: tactics of a kernel, problem and mode, chosen by a brief look at all; None: all
     processes: Sequence[str] = ("quiet",)  #: of `records.PROCESSES`: the states to measure all of it in
 
     def __post_init__(self):
@@ -38,6 +39,8 @@ class Request:
         for peer in self.peers:
             check_choice("peer", peer, PEERS)
         check_choice("weights", self.weights, WEIGHTS)
+        if self.most is not None:
+            check_integer("most", self.most, 1)
         for process in self.processes:
             check_choice("process", process, PROCESSES)
         for text in [] if isinstance(self.tactics, str) else self.tactics:
@@ -85,7 +88,9 @@ def plan(request: Request, device: Device) -> tuple[list[Task], list[str]]:
                 try:
                     seen = seen_by(rival, problem)
                     tactics: Sequence[object] = (
-                        peers.tactics(rival, seen) if rival in PEERS else sweep.select(rival, seen, device, "default")
+                        peers.tactics(rival, seen, device)
+                        if rival in PEERS
+                        else sweep.select(rival, seen, device, "default")
                     )
                 except ValueError as error:
                     left_out.append(f"{rival} {where}: {error}")

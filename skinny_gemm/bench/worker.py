@@ -46,7 +46,11 @@ class Worker(AbstractContextManager["Worker"]):
         """See `Rig.describe`."""
         return self._call("describe")
 
-    def measure(self, task: Task) -> Measurement:
+    def screen(self, task: Task) -> float | None:
+        """See `Rig.screen`."""
+        return self._call("screen", task)
+
+    def measure(self, task: Task) -> Measurement | None:
         """See `Rig.measure`."""
         return self._call("measure", task)
 

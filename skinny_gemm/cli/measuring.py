@@ -30,14 +30,20 @@ from .progress import progress
            help="Comma-separated; also exposed. With :default behind it a mode is of the default tactic only."),
     option("--processes", default="quiet", help="quiet, busy (has used many streams, as a server has), or both."),
     option("--out", type=click.Path(path_type=Path), help="Campaign folder; by default under data/campaigns."),
-    option("--peers", default="all", help="all, none, or names: cublas,triton,flashinfer."),
+    option("--peers", default="all", help=f"all, none, or names: {','.join(records.PEERS)}."),
     option("--bounds/--no-bounds", default=True, help="Measure streaming bounds and ceilings."),
+    option("--most", type=int, help="Time all tactics of a kernel briefly and only this many of them in full."),
     option("--resume", is_flag=True, help="Continue the campaign in --out."),
     option("--seconds", type=float, help="Stop after this long; --resume continues."),
     option("--limit", type=float, help="Seconds for one tactic, 120 by default; then it has failed."),
+    option("--compile-only", metavar="DEVICE",
+           help="Measure nothing: fill the cache with all binaries for this GPU, such as h200. Needs none."),
 )  # fmt: skip
 def bench(given: Given) -> Answer:
     """Measure on the GPU and record a campaign under data/campaigns.
+
+    Tactics and peers are compiled first. With --compile-only that is all, on any machine: a cache ($SKINNY_GEMM_CACHE)
+    filled so serves the same command on a host with the GPU.
 
     KERNEL is a kernel's name, or decode: whole decode steps of a model, Dense 8B or Kimi K3, with our kernels and with
     PyTorch's linear, recorded under data/decode. It takes --model, --m (1,8,16,32 by default) and --out, a file.
@@ -63,14 +69,23 @@ def _bench_decode(given: Given) -> Answer:
 
 def _bench_kernel(given: Given) -> Answer:
     from ..bench import campaign, plan
+    from ..runtime.cache import cache_dir
     from ..tactics.sweep import CHOICES
 
     problems, modes = _problems(given), given.modes.split(",")
     tactics = given.tactics if given.tactics in CHOICES else given.tactics.split()
     peers = {"all": records.PEERS, "none": ()}.get(given.peers, given.peers.split(","))
-    processes, ms = given.processes.split(","), _ms(given)
-    request = plan.Request(given.kernel, problems, ms, tactics, modes, peers, given.bounds, processes=processes)
+    more = dict(processes=given.processes.split(","), most=given.most)
+    request = plan.Request(given.kernel, problems, _ms(given), tactics, modes, peers, given.bounds, **more)
     limit_s = campaign.LIMIT_S if given.limit is None else given.limit
+    if given.compile_only is not None:
+        with progress(log=True) as report:
+            wrong, left_out = campaign.compile_only(request, devices.get(given.compile_only), report)
+        failed = [f"{point}: {reason}" for point, reason in wrong.items()]
+        found = {"cache": str(cache_dir()), "failed": failed, "left_out": left_out}
+        return Answer(
+            found, "\n".join([f"compiled into {cache_dir()}", *failed, *(f"left out: {s}" for s in left_out)])
+        )
     with progress(log=True) as report:
         folder = campaign.bench(request, given.out, given.resume, given.seconds, limit_s, report)
     complete = records.load_campaign(folder).complete

@@ -17,6 +17,14 @@ from .schema import BOUNDS, PEERS, PROCESSES, Record, fastest
 
 
 @dataclass(frozen=True)
+class Rival:
+    """The fastest recorded tactic of a peer."""
+
+    tactic: str  #: "" where it chooses by itself
+    microseconds: float  #: per launch, the median
+
+
+@dataclass(frozen=True)
 class Best:
     """The fastest recorded tactic of one problem with cold weights; times in microseconds per launch."""
 
@@ -26,7 +34,7 @@ class Best:
     interval: tuple[float, float]  #: its 95 % interval
     bound: float | None  #: the best recorded stream or, where it is more, dependency floor; None if neither is recorded
     ratio_to_bound: float | None
-    peers: dict[str, float]  #: each recorded peer's best time
+    peers: dict[str, Rival]  #: each recorded peer at its best, the fastest first
     campaign: str  #: that the tactic's record is of
     commit: str  #: that the campaign ran
     process: str  #: the state of the process that measured all of it
@@ -56,7 +64,8 @@ def best(
     if row is None:
         asked = f"N = {n}, K = {k}, M = {m}, {mode}, cold weights on {device}, {process} process"
         raise ValueError(f"No record of {kernel or 'our kernels'} for {asked}.")
-    bound, peers = bound_of(rows), {name: peer.median_us for name, peer in best_peers(of_problem).items()}
+    bound, rivals = bound_of(rows), best_peers(of_problem)
+    peers = {name: Rival(peer.tactic, peer.median_us) for name, peer in rivals.items()}
     times = row.median_us, (row.low_us, row.high_us), bound, bound and round(row.median_us / bound, 4)
     commit = store.campaigns(data_dir)[row.campaign].commit
     return Best(row.kernel, row.tactic, *times, peers, row.campaign, commit, process)
@@ -97,9 +106,9 @@ def newest(rows: Iterable[Record]) -> list[Record]:
 
 
 def best_peers(rows: Collection[Record]) -> dict[str, Record]:
-    """The fastest record of each peer among `rows` of one problem."""
-    peers = {peer: fastest(row for row in rows if row.kernel == peer) for peer in PEERS}
-    return {peer: row for peer, row in peers.items() if row}
+    """The fastest record of each peer among `rows` of one problem, the fastest peer first."""
+    peers = [row for peer in PEERS if (row := fastest(row for row in rows if row.kernel == peer))]
+    return {row.kernel: row for row in sorted(peers, key=lambda row: row.median_us)}
 
 
 def bound_of(rows: Collection[Record]) -> float | None:

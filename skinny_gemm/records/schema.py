@@ -13,7 +13,8 @@ from ..checks import check_choice, check_integer
 from ..tactics import KERNELS
 from .statistics import MINIMUM_SAMPLES
 
-PEERS = ("cublas", "triton", "flashinfer")  #: kernels of others that ours are compared with; `bench.peers` runs them
+#: Kernels of others that ours are compared with; `bench.peers` runs them.
+PEERS = ("cublas", "cublaslt", "triton", "flashinfer", "simt")
 BOUNDS = ("stream", "dependency-floor")  #: probes that no kernel can beat; `bench.bounds` runs them
 #: "isolated": no PDL between launches; "chained": PDL, back to back; "exposed": what a launch adds to x's producer
 MODES = ("isolated", "chained", "exposed")

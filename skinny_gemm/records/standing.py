@@ -25,12 +25,13 @@ def summary(campaign: Campaign, rows: Iterable[Record]) -> list[str]:
 
 
 def lines(rows: Iterable[Record]) -> list[str]:
-    """A line for each (N, K, M, process, mode, kernel): our best, stream, peers in us, verdict on the fastest peer."""
+    """A line for each (N, K, M, process, mode, kernel): our best, stream, peers in us, verdict on the best peer."""
     rows = list(rows)
     peers = [peer for peer in PEERS if any(row.kernel == peer for row in rows)]
     kernels = list(dict.fromkeys(row.kernel for row in rows if row.is_ours))
     heading = f"{'N x K':>13} {'M':>3} {'process':7} {'mode':8} {'kernel':11} {'ours':>8} {'tactic':16}"
-    table = [f"{heading} {'stream':>7} {'ratio':>5}" + "".join(f" {peer:>10}" for peer in peers) + "  verdict"]
+    heading += f" {'stream':>7} {'ratio':>5}" + "".join(f" {peer:>10}" for peer in peers)
+    table = [f"{heading}  verdict, on which peer"]
     for n, k in dict.fromkeys((row.n, row.k) for row in rows):
         of_weight = [row for row in rows if (row.n, row.k) == (n, k)]
         for m in sorted({row.m for row in of_weight if not row.is_bound}):
@@ -46,7 +47,9 @@ def lines(rows: Iterable[Record]) -> list[str]:
                 rivals = [fastest(row for row in of_problem if row.kernel == peer) for peer in peers]
                 text += "".join(f" {rival.median_us:10.2f}" if rival else f" {'-':>10}" for rival in rivals)
                 rival = fastest(row for row in rivals if row)
-                table.append(f"{text}  {verdict(ours, rival) if rival else ''}".rstrip())
+                table.append(
+                    f"{text}  {verdict(ours, rival)} {rival.kernel} {rival.tactic}".rstrip() if rival else text
+                )
     return table
 
 
@@ -71,7 +74,8 @@ def standing(rows: Iterable[Record], process: str | None = None) -> list[str]:
                 ratios.setdefault(m, []).append((peer.median_us / ours.median_us, ours.median_us / bound))
                 busy += state == "busy"
             if ours and peer and bound and peer.median_us < ours.median_us:
-                times = f"{ours.median_us:.2f} against {peer.median_us:.2f} us of {peer.kernel}"
+                rival = f"{peer.kernel} {peer.tactic}".rstrip()
+                times = f"{ours.median_us:.2f} against {peer.median_us:.2f} us of {rival}"
                 behind.append(f"{n}x{k} M={m}: {times} in a {state} process, {verdict(ours, peer)}")
     if not ratios:
         state = f" in a {process} process" if process else ""

@@ -26,6 +26,7 @@ HEADING, BIG, HUGE = 15.0, 19.0, 25.0  #: points
 MAPS = 4  #: shared-memory maps on one page
 FOOT = 0.75  #: inches from the lower edge: the footer's
 _ROOM = WIDTH - 2 * MARGIN
+JUDGED = 4  #: columns of verdicts that a page has room for: against the first candidate and the fastest peers
 _HOLLOW: dict[str, Any] = dict(markersize=6, markerfacecolor="none")  #: the marks of peers
 
 
@@ -111,7 +112,7 @@ def comparison(review: Review) -> list[Page]:
     page = Page("comparison", "Comparison", table)
     candidates = {candidate.letter: candidate for candidate in review.candidates}
     runs = {campaign.id: number for number, campaign in enumerate(review.campaigns, 1)}
-    rivals = [name for name in table if name.startswith(AGAINST)]
+    rivals = [name for name in table if name.startswith(AGAINST)][:JUDGED]
     judged = table[table.name.isin(candidates) & table.median_us.notna()] if rivals else table[:0]
     step = min(0.34, 5.6 / (len(table) - bool(review.bound) + len(judged) + 4))
     columns = {"median, us": 5.62, f"{100 * CONFIDENCE:g} % interval": 7.0, "over bound": 7.85, "run": 8.25}
@@ -169,7 +170,8 @@ def comparison(review: Review) -> list[Page]:
     words = (
         f"FASTER, SLOWER: the {100 * CONFIDENCE:g} % intervals are disjoint. SAME: they prove a difference of at most "
         f"{100 * TOLERANCE:g} %. UNDECIDED: neither. Percentages: difference of the medians. Peers at their fastest "
-        "recorded tactic; cublas and triton launch without programmatic dependent launch. run: see the provenance page."
+        "recorded tactic; cublas, cublaslt and triton launch without programmatic dependent launch. run: see the "
+        "provenance page."
     )
     page.paragraph(max(y - 0.05, 0.95), words, size=style.SMALL, color=LIGHT.muted)
     return [page]

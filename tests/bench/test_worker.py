@@ -47,6 +47,7 @@ def test_one_process_measures_many_points_and_its_clocks_are_kept(log):
     with Worker(partial(FakeRig, log)) as worker:
         assert worker.describe()["gpu"] == "fake" and worker.ceilings() == {"hbm_read_tbs": 4.5}
         worker.sample_clocks("before")
+        assert worker.screen(GOOD) == 10.0 and worker.screen(with_tactic(GOOD, "missing")) is None
         for m in (1, 2, 3):
             assert len(worker.measure(with_tactic(TASKS[m - 1], "good")).samples_us) == 12
         assert [sample.get("m") for sample in worker.clock_samples] == [None, 1, 2, 3]

@@ -60,11 +60,15 @@ def test_best_answers_from_the_records(call):
     assert found["interval"] == [row.low_us, row.high_us] and found["campaign"] == row.campaign
     assert found["ratio_to_bound"] == pytest.approx(row.median_us / found["bound"], abs=1e-3)
     assert set(found["peers"]) == {row.kernel for row in rows} & set(records.PEERS)
+    for peer, told in found["peers"].items():
+        rival = min((row for row in rows if row.kernel == peer), key=lambda row: row.median_us)
+        assert told == {"tactic": rival.tactic, "microseconds": rival.median_us}
     status, out, _ = call("best --n 3584 --k 7168 --m 8")
     said = " ".join(out.split())
     assert status == 0 and f"take {row.kernel} {row.tactic}: {row.median_us:.3f} us" in said
     assert f"{found['microseconds'] / found['bound']:.3f} times the measured bound" in said
-    assert "FASTER than " in said and all(f"{peer} (" in said for peer in found["peers"])
+    names = [f"{peer} {told['tactic']}".rstrip() for peer, told in found["peers"].items()]
+    assert "FASTER than " in said and all(f"{name} (" in said for name in names)
 
 
 def test_best_of_one_kernel_and_mode(call):

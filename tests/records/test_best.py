@@ -11,7 +11,7 @@ import pytest
 
 from skinny_gemm import records
 from skinny_gemm.records import Point
-from skinny_gemm.records.best import best, default_table, write_defaults
+from skinny_gemm.records.best import Rival, best, default_table, write_defaults
 from tests.support.records import FAST, FIXTURES, SLOW, write
 
 
@@ -23,7 +23,7 @@ def test_best_agrees_with_a_scan():
         fastest = min((r for r in here if (r.kernel, r.m) == ("warp-splitk", m)), key=lambda r: r.median_us)
         assert (found.kernel, found.tactic, found.microseconds) == ("warp-splitk", fastest.tactic, fastest.median_us)
         assert found.interval == (fastest.low_us, fastest.high_us)
-        assert found.peers == {"cublas": next(r.median_us for r in here if (r.kernel, r.m) == ("cublas", m))}
+        assert found.peers == {"cublas": Rival("", next(r.median_us for r in here if (r.kernel, r.m) == ("cublas", m)))}
         assert found.bound == max(r.median_us for r in here if r.kernel in records.BOUNDS)
         assert found.ratio_to_bound == pytest.approx(found.microseconds / found.bound, abs=1e-4)
         assert (found.campaign, found.commit) == ("synthetic", "0" * 40)
@@ -65,7 +65,7 @@ def test_kernels_peers_modes_devices_and_warm_weights_do_not_mix(tmp_path):
     write(tmp_path, "2026-01-01", {SLOW: 10.0, **other})
     write(tmp_path, "2026-01-02", {SLOW: 0.5}, device="b200")
     found = best(64, 1024, 8, data_dir=tmp_path)
-    assert (found.kernel, found.microseconds, found.peers) == ("warp-splitk", 10.0, {"cublas": 4.0})
+    assert (found.kernel, found.microseconds, found.peers) == ("warp-splitk", 10.0, {"cublas": Rival("", 4.0)})
     assert best(64, 1024, 8, kernel="ws-gemm", data_dir=tmp_path).microseconds == 20.0
     assert best(64, 1024, 8, device="b200", data_dir=tmp_path).microseconds == 0.5
 
@@ -80,9 +80,10 @@ def test_a_busy_process_answers_where_it_was_measured_and_alone(tmp_path):
     write(tmp_path, "2026-01-01", quiet | busy({FAST: 12.0, SLOW: 10.0, cublas: 15.0, stream: 5.0}))
     found = best(64, 1024, 8, data_dir=tmp_path)
     assert (found.process, found.tactic, found.microseconds) == ("busy", SLOW.tactic, 10.0)
-    assert (found.bound, found.peers) == (5.0, {"cublas": 15.0})
+    assert (found.bound, found.peers) == (5.0, {"cublas": Rival("", 15.0)})
     found = best(64, 1024, 8, data_dir=tmp_path, process="quiet")
-    assert (found.process, found.tactic, found.bound, found.peers) == ("quiet", FAST.tactic, 4.0, {"cublas": 16.0})
+    assert (found.process, found.tactic, found.bound) == ("quiet", FAST.tactic, 4.0)
+    assert found.peers == {"cublas": Rival("", 16.0)}
     found = best(64, 1024, 4, data_dir=tmp_path)
     assert (found.process, found.bound) == ("quiet", 4.0), "nothing of this M was measured in a busy process"
     with pytest.raises(ValueError, match="M = 4, chained, cold weights on h200, busy process"):
@@ -99,6 +100,15 @@ def test_a_busy_process_answers_for_the_kernels_that_it_ran(tmp_path):
     write(tmp_path, "2026-02-01", busy({ws: 10.0}))
     found = best(64, 1024, 8, data_dir=tmp_path)
     assert (found.kernel, found.process, found.microseconds) == ("warp-splitk", "busy", 9.0)
+
+
+def test_each_peer_is_told_with_its_best_tactic_the_fastest_peer_first(tmp_path):
+    peers = {("cublas", ""): 8.0, ("simt", "224,2,4,8,0"): 9.0, ("simt", "128,4,2,8,0"): 7.0, ("cublaslt", "3"): 7.5}
+    rows = {dataclasses.replace(SLOW, kernel=kernel, tactic=tactic): us for (kernel, tactic), us in peers.items()}
+    write(tmp_path, "2026-01-01", {SLOW: 10.0, **rows})
+    found = best(64, 1024, 8, data_dir=tmp_path).peers
+    told = {"simt": Rival("128,4,2,8,0", 7.0), "cublaslt": Rival("3", 7.5), "cublas": Rival("", 8.0)}
+    assert found == told and list(found) == list(told)
 
 
 def test_no_record_is_said_in_words():

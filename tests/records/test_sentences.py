@@ -27,8 +27,10 @@ def test_how_sure_counts_the_verdicts():
 
 def test_each_peer_stands_at_its_fastest():
     peers = sentences.best_peers([row("triton", 30, tactic="a"), row("triton", 20, tactic="b"), row("cublas", 5), ROW])
-    said = "FASTER than triton (20.000 us, 2.00 times as long), SLOWER than cublas (5.000 us, 0.50 times as long)"
+    said = "FASTER than triton b (20.000 us, 2.00 times as long), SLOWER than cublas (5.000 us, 0.50 times as long)"
     assert sentences.against(ROW, peers) == said
+    lettered = sentences.against(ROW, {"B": peers["triton"]})
+    assert lettered == "FASTER than B (20.000 us, 2.00 times as long)", "a letter stands for kernel and tactic"
 
 
 def test_how_far_is_a_ratio_to_the_bound():

@@ -21,7 +21,7 @@ def test_every_line_shows_the_best_of_its_problem():
     problems = {(r.n, r.k, r.m, r.mode) for r in rows if r.kernel == "warp-splitk"}
     assert len(table) == len(problems) and "cublas" in heading and "triton" not in heading
     for line in table:
-        shape, m, process, mode, kernel, ours, tactic, stream, ratio, cublas, verdict = line.split()
+        shape, m, process, mode, kernel, ours, tactic, stream, ratio, cublas, verdict, peer = line.split()
         n, k = map(int, shape.split("x"))
         assert (process, kernel) == ("quiet", "warp-splitk")
         recorded = best(n, k, int(m), mode, data_dir=FOLDER.parents[1])
@@ -29,7 +29,16 @@ def test_every_line_shows_the_best_of_its_problem():
         bound = min(r.median_us for r in rows if (r.n, r.k, r.mode, r.kernel) == (n, k, mode, "stream"))
         assert float(stream) == pytest.approx(bound, abs=0.006)
         assert float(ratio) == pytest.approx(recorded.microseconds / bound, abs=0.006)
-        assert verdict == "FASTER" and float(cublas) > float(ours)
+        assert (verdict, peer) == ("FASTER", "cublas") and float(cublas) > float(ours)
+
+
+def test_a_line_ends_with_the_fastest_peer_and_its_tactic():
+    rows = [row for row in records.store.read_rows(FOLDER / "records.csv") if (row.m, row.mode) == (8, "chained")]
+    cublas = next(row for row in rows if row.kernel == "cublas")
+    fast = replace(cublas, kernel="simt", tactic="224,2,4,8,0", median_us=0.2, low_us=0.1, high_us=0.3)
+    _, *table = standing.lines([*rows, fast])
+    (line,) = [line for line in table if line.split()[0] == f"{cublas.n}x{cublas.k}"]
+    assert line.endswith("SLOWER simt 224,2,4,8,0")
 
 
 def test_every_kernel_of_ours_has_a_line_of_its_own():

@@ -57,6 +57,9 @@ class FakeRig:
         self.clock_samples.append({"when": "during", "sm_mhz": 1980, "throttle": [], "m": point.m})
         return Measurement([10.0 + 0.01 * i for i in range(12)], 0.0017, 1000)
 
+    def screen(self, task):
+        return None if task.point.tactic == "missing" else 10.0
+
     def ceilings(self):
         return {"hbm_read_tbs": 4.5}
 
