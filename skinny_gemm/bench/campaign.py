@@ -1,5 +1,7 @@
 """A campaign: every kernel, peer and bound of some problems, measured in one go and kept under data/campaigns.
 
+What is asked for in a quiet and in a busy process is measured in one of each, the quiet one first.
+
 What has been measured survives an interrupt or a crash; `resume` continues from there and skips points that failed.
 """
 
@@ -18,9 +20,10 @@ from typing import Any
 from .. import device as devices
 from ..commit import commit
 from ..problem import GemmProblem
-from ..records import BOUNDS, Campaign, CampaignWriter, Point
+from ..records import BOUNDS, PROCESSES, Campaign, CampaignWriter, Point
 from ..records.store import campaigns_dir
 from . import clocks, graphs, peers
+from . import process as processes
 from .plan import Request, plan
 from .task import Progress, Task, compile_all
 from .worker import LIMIT_S, Failed, Worker
@@ -40,11 +43,12 @@ def run_campaign(
 ) -> None:  # fmt: skip
     """Measures the tasks whose points `writer` does not have yet; the folder is saved whatever happens.
 
-    `prepare` compiles tasks and returns why, for each point that cannot be. A point that fails is recorded in words and
-    passed over. Stops early, incomplete, when `now()` passes `deadline`. RuntimeError if `worker` is lost for good.
-    Of more than `most` tactics of one kernel for one problem and mode, a brief look at each chooses `most`: the others
-    are neither measured nor failed, and "screened_out" of the method says what the look gave. A tactic that the worker
-    does not have leaves no trace.
+    `prepare` compiles tasks and returns why, for each point that cannot be. Those of a quiet process come first; before
+    all, `ceilings` in the state that `worker` is in. A point that fails is recorded in words and passed over. Stops
+    early, incomplete, when `now()` passes `deadline`. RuntimeError if `worker` is lost for good.
+    Of more than `most` tactics of one kernel for one problem, mode and process, a brief look at each chooses `most`:
+    the others are neither measured nor failed, and "screened_out" of the method says what the look gave. A tactic that
+    the worker does not have leaves no trace.
     """
     earlier = list(writer.campaign.clocks.get("samples", ()))
 
@@ -55,6 +59,13 @@ def run_campaign(
     def compiling(what: str, done: int, total: int) -> None:
         progress(what, done, total)
         check_deadline()
+
+    def measure(task: Task) -> None:
+        try:
+            if result := worker.measure(task):
+                writer.add(task.point, result.samples_us, result.relative_error, result.bytes)
+        except (Failed, ValueError) as error:
+            writer.fail(task.point, str(error))
 
     def screen(group: list[Task]) -> None:
         looks: dict[Point, float] = {}
@@ -93,22 +104,22 @@ def run_campaign(
             if task.point not in writer.done and task.point.kernel not in BOUNDS:
                 groups.setdefault(replace(task.point, tactic=""), []).append(task)
         saved = now()
-        for done, task in enumerate(todo, 1):
-            check_deadline()
-            group = groups.pop(replace(task.point, tactic=""), [])
-            if most is not None and len(group) > most:
-                screen(group)
-            # It is done if it did not compile.
-            if task.point not in writer.done and str(task.point) not in screened_out:
-                try:
-                    if result := worker.measure(task):
-                        writer.add(task.point, result.samples_us, result.relative_error, result.bytes)
-                except (Failed, ValueError) as error:
-                    writer.fail(task.point, str(error))
-            progress("measure", done, len(todo))
-            if now() - saved > SAVE_EVERY_S:
-                save()
-                saved = now()
+        for process in PROCESSES:
+            here = [task for task in todo if task.point.process == process]
+            if here:
+                worker.enter(process)
+            for done, task in enumerate(here, 1):
+                check_deadline()
+                group = groups.pop(replace(task.point, tactic=""), [])
+                if most is not None and len(group) > most:
+                    screen(group)
+                # It is done if it did not compile.
+                if task.point not in writer.done and str(task.point) not in screened_out:
+                    measure(task)
+                progress(f"measure {process}", done, len(here))
+                if now() - saved > SAVE_EVERY_S:
+                    save()
+                    saved = now()
         with suppress(Failed):
             worker.sample_clocks("after")
         writer.update(complete=True)
@@ -155,9 +166,10 @@ def bench(
         l2_bytes=device.l2_bytes, limit_s=limit_s, most=request.most, seeds=[seed], left_out=left_out,
         peers_absent=absent,
         fronts=[{name: value for name, value in front.items() if name != "m"} for front in fronts],
+        processes={process: processes.MEANINGS[process] for process in request.processes},
     )  # fmt: skip
     shapes = {(task.point.n, task.point.k) for task in tasks}
-    with Worker(functools.partial(make_rig, device, shapes, seed), limit_s) as worker:
+    with Worker(functools.partial(make_rig, device, shapes, seed), limit_s, tasks[0].point.process) as worker:
         campaign = Campaign(
             id=folder.name, device=device.name, **worker.describe(), commit=source, dirty=dirty, method=method,
             date=date.isoformat(timespec="seconds"), command=shlex.join(["python", "-m", "skinny_gemm", *sys.argv[1:]]),
@@ -195,11 +207,11 @@ def _planned(request: Request, device: devices.Device) -> tuple[list[Task], list
     return tasks, left_out, absent
 
 
-def make_rig(device: devices.Device, shapes: Iterable[tuple[int, int]], seed: int) -> Any:
+def make_rig(device: devices.Device, shapes: Iterable[tuple[int, int]], seed: int, process: str) -> Any:
     """The rig of a campaign, made in the measuring process: only that one loads PyTorch."""
     from .rig import Rig
 
-    return Rig(device, shapes, seed)
+    return Rig(device, shapes, seed, process)
 
 
 def _resumed(writer: CampaignWriter, campaign: Campaign) -> None:
@@ -208,5 +220,6 @@ def _resumed(writer: CampaignWriter, campaign: Campaign) -> None:
     if earlier.get("fronts", []) != campaign.method["fronts"]:
         raise ValueError(f"Cannot resume {writer.folder}: its --split and --valid were others.")
     boards = dict.fromkeys([*writer.campaign.board.split(), *campaign.board.split()])
-    seeds = [*earlier["seeds"], *campaign.method["seeds"]]
-    writer.update(method={**earlier, "seeds": seeds}, board=" ".join(boards))
+    added = {"seeds": [*earlier["seeds"], *campaign.method["seeds"]]}
+    added["processes"] = earlier.get("processes", {}) | campaign.method["processes"]
+    writer.update(method={**earlier, **added}, board=" ".join(boards))

@@ -5,7 +5,9 @@ event between each two; they take about `TARGET_US`, which makes the few microse
 """
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from math import ceil
+from typing import Any
 
 from ..checks import check_choice
 from ..records import WEIGHTS
@@ -57,6 +59,14 @@ def settled(samples: Sequence[float], width: float) -> bool:
     return interval.high - interval.low <= width * interval.median
 
 
+@cache
+def timing_stream() -> Any:
+    """The stream of all timers of this process: with one each, the third would make it a busy one (`process`)."""
+    import torch
+
+    return torch.cuda.Stream()
+
+
 class CudaGraphs:
     """The real timer. Needs PyTorch with a GPU; every driver call is checked."""
 
@@ -67,7 +77,7 @@ class CudaGraphs:
         from ..runtime.driver import check
 
         self.torch, self.driver, self.check = torch, driver, check
-        self.stream = torch.cuda.Stream()
+        self.stream = timing_stream()
         self.handle = driver.CUstream(self.stream.cuda_stream)
 
     def time(

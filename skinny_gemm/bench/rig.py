@@ -25,6 +25,7 @@ from ..runtime import compile_probe, launch
 from ..runtime.trials import stray_writes
 from ..tactics import KERNELS, MAX_M, Result, Tactic
 from . import bounds, clocks, graphs, peers
+from . import process as processes
 from .graphs import Launch
 from .task import Measurement, Task, arguments_of, compile_task, sentence
 
@@ -54,13 +55,18 @@ class Buffers:
 
 
 class Rig:
-    """Measures on `device` the (N, K) of `shapes`; tests replace `timer`, `run` and `torch_device`."""
+    """Measures on `device` the (N, K) of `shapes` in a `quiet` or `busy` process, as it makes this one.
+
+    ValueError if this one can no longer be quiet. Tests replace `timer`, `run` and `torch_device`.
+    """
 
     def __init__(
-        self, device: Device, shapes: Iterable[tuple[int, int]], seed: int,
+        self, device: Device, shapes: Iterable[tuple[int, int]], seed: int, process: str = "quiet",
         timer: graphs.CudaGraphs | None = None, run: Run | None = None, torch_device: str = "cuda",
     ):  # fmt: skip
-        self.device, self.torch_device = device, torch_device
+        if torch_device == "cuda":
+            processes.enter(process)
+        self.device, self.process, self.torch_device = device, process, torch_device
         self.timer = timer or graphs.CudaGraphs()
         self.run = run or (lambda compiled, arguments, pdl: launch(compiled, arguments, pdl=pdl))
         self._probes: dict[tuple, CompiledKernel] = {}
@@ -84,8 +90,13 @@ class Rig:
         return None if samples is None else interval_of(samples).median
 
     def measure(self, task: Task) -> Measurement | None:
-        """Times one task and checks its result; None if there is no such tactic here. ValueError for a wrong result."""
+        """Times one task and checks its result; None if there is no such tactic here.
+
+        ValueError for a wrong result, and for the point of another process.
+        """
         point, problem = task.point, task.problem
+        if point.process != self.process:
+            raise ValueError(f"the point is of a {point.process} process, but this one is {self.process}")
         if point.kernel in BOUNDS:
             return self._measure_bound(point)
         buffers, (outs, empty) = self._buffers(point), self._outputs(task)
@@ -137,7 +148,8 @@ class Rig:
     def sample_clocks(self, when: str, point: Point | None = None) -> None:
         """Notes clocks, power and temperature, as far as NVML tells them."""
         if self._nvml:
-            where = {} if point is None else {"n": point.n, "k": point.k, "m": point.m}
+            names = () if point is None else ("n", "k", "m", "process")
+            where = {name: getattr(point, name) for name in names}
             try:
                 self.clock_samples.append({"when": when, **where, **self._nvml.sample()})
             except Exception as error:  # never a reason to lose a measurement; the records say what is missing

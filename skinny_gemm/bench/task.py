@@ -26,10 +26,11 @@ class Task:
 
     @classmethod
     def of(
-        cls, kernel: str, problem: GemmProblem, tactic: object = "", mode: str = "chained", weights: str = "cold"
-    ) -> "Task":
+        cls, kernel: str, problem: GemmProblem, tactic: object = "", mode: str = "chained", weights: str = "cold",
+        process: str = "quiet",
+    ) -> "Task":  # fmt: skip
         """The task of `kernel`, one of ours or a peer, for `problem` as `seen_by` it."""
-        point = Point(kernel, problem.n, problem.k, problem.m, str(tactic), mode, weights)
+        point = Point(kernel, problem.n, problem.k, problem.m, str(tactic), mode, weights, process)
         return cls(point, seen_by(kernel, problem))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from ..checks import check_choice
 from ..device import REFERENCE
 from . import store
-from .best import Best, best, best_peers, competing, weight_rows
+from .best import Best, best, best_peers, competing, measured_in, weight_rows
 from .schema import MODES, Record, is_slow
 from .statistics import Verdict, verdict
 
@@ -14,20 +14,22 @@ _THAN = {Verdict.FASTER: "than", Verdict.SLOWER: "than", Verdict.SAME: "as", Ver
 
 
 def answer(
-    n: int, k: int, m: int, mode: str = "chained", device: str = REFERENCE, kernel: str | None = None
-) -> tuple[Best, str]:
+    n: int, k: int, m: int, mode: str = "chained", device: str = REFERENCE, kernel: str | None = None,
+    process: str | None = None,
+) -> tuple[Best, str]:  # fmt: skip
     """`best`, and one paragraph that says it; ValueError, in a sentence, where there is no such record."""
     check_choice("mode", mode, MODES)
     rows = weight_rows(n, k, mode, device)
-    result = best(n, k, m, mode, device, kernel, rows=rows)
+    result = best(n, k, m, mode, device, kernel, rows=rows, process=process)
+    rows = measured_in(result.process, rows)
     of_problem = [row for row in rows if row.m == m]
     ours, peers = competing(of_problem, kernel), best_peers(of_problem)
     chosen = next(row for row in ours if (row.kernel, row.tactic) == (result.kernel, result.tactic))
     of_bound = [("the bound", row) for row in rows if row.is_bound and row.median_us == result.bound]
     slow = is_slow(chosen, store.campaigns()[result.campaign])
     sentences = (
-        f"For {n}x{k} at M = {m} on {device}, {mode} launches and cold weights, take {result.kernel} {result.tactic}: "
-        f"{time_of(chosen)}.",
+        f"For {n}x{k} at M = {m} on {device}, {mode} launches and cold weights in a {result.process} process, take "
+        f"{result.kernel} {result.tactic}: {time_of(chosen)}.",
         how_far(chosen, result.bound),
         how_sure(chosen, (row for row in ours if row is not chosen)),
         f"Of the peers' best, it is {against(chosen, peers)}." if peers else "No peer is recorded.",

@@ -68,7 +68,8 @@ def pages(review: Review) -> list[Page]:
     parts = answer, comparison, bandwidth, roofline, resources, provenance
     made = [page for part in parts for page in part(review)]
     p = review.problem
-    about = f"{p.n}x{p.k}, M = {p.m}, {review.mode}, {review.device.title}"
+    launches = review.mode + ", busy process" * (review.process == "busy")
+    about = f"{p.n}x{p.k}, M = {p.m}, {launches}, {review.device.title}"
     for number, page in enumerate(made, 1):
         page.name = f"{number:02}-{page.name}"
         where = f"{about}   |   {number} of {len(made)}"
@@ -257,7 +258,8 @@ def provenance(review: Review) -> list[Page]:
     drawn = f"Drawn at commit {facts['drawn_at']} from the records in data/campaigns."
     y = page.paragraph(y, drawn, size=style.SMALL, color=LIGHT.muted) - 0.4
     if not review.campaigns:
-        page.paragraph(y, "No campaign: nothing was recorded of this weight in this mode on this device.")
+        state = f"a {review.process} process"
+        page.paragraph(y, f"No campaign: nothing was recorded of this weight in this mode and {state} on this device.")
     made = [page]
     listed: list[dict] = []  # on the last of them
     for number, campaign in enumerate(review.campaigns, 1):

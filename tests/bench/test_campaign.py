@@ -1,12 +1,13 @@
 """Running a campaign, with a fake rig.
 
-Properties: every task is measured once, in order; an interrupt, a crash or a full budget loses nothing and a resumed
-run measures exactly the rest; one failure stays one failure; of many tactics those that look fastest are measured, and
-the others are named; a host without a GPU fills the cache, and says in one sentence that it does not measure; so is a
-folder that exists refused; the files on disk are what they were.
+Properties: every task is measured once, in order, the quiet process before the busy one; an interrupt, a crash or a
+full budget loses nothing and a resumed run measures exactly the rest; one failure stays one failure; of many tactics
+those that look fastest are measured, and the others are named; a host without a GPU fills the cache, and says in one
+sentence that it does not measure; so is a folder that exists refused; the files on disk are what they were.
 """
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -28,8 +29,14 @@ class FakeRig:
     def __init__(self, faults=None, looks=None):
         self.faults, self.looks = faults or {}, looks or {}
         self.measured, self.clock_samples, self.ceilings_measured = [], [], 0
+        self.process = "quiet"
+
+    def enter(self, process):
+        assert (self.process, process) != ("busy", "quiet"), "none becomes quiet again"
+        self.process = process
 
     def measure(self, task):
+        assert task.point.process == self.process
         if task in self.faults:
             raise self.faults[task]
         self.measured.append(task)
@@ -44,6 +51,7 @@ class FakeRig:
 
     def ceilings(self):
         self.ceilings_measured += 1
+        assert self.process == "quiet"
         return {"hbm_read_tbs": 4.5}
 
     def sample_clocks(self, when):
@@ -79,6 +87,18 @@ def test_a_campaign_measures_every_point_once_in_order(tmp_path, tasks):
     done = records.campaigns(tmp_path)["c1"]
     assert done.complete and done.ceilings == {"hbm_read_tbs": 4.5} and not done.failures
     assert [sample["when"] for sample in done.clocks["samples"]] == ["before", "after"]
+
+
+def test_both_processes_are_measured_the_quiet_one_first(tmp_path, tasks):
+    shown, rig = [], FakeRig()
+    busy = [replace(task, point=replace(task.point, process="busy")) for task in tasks]
+    campaign.run_campaign(
+        writer(tmp_path), [*busy, *tasks], rig, ceilings=True, progress=lambda *told: shown.append(told)
+    )
+    assert rig.measured == [*tasks, *busy] and recorded(tmp_path) == points_of([*tasks, *busy])
+    count = len(tasks)
+    told = [(f"measure {process}", done + 1, count) for process in records.PROCESSES for done in range(count)]
+    assert shown == told and rig.ceilings_measured == 1
 
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
@@ -142,7 +162,19 @@ def test_of_many_tactics_those_that_look_fastest_are_measured_and_the_others_nam
     done = records.campaigns(tmp_path)["c1"]
     assert [failure["reason"] for failure in done.failures] == ["wrong"]
     out = done.method["screened_out"]
-    assert len(out) == 6 + 4 and out["cublaslt [3] 2112x7168 M=8 isolated cold"] == 7.0
+    assert len(out) == 6 + 4 and out["cublaslt [3] 2112x7168 M=8 isolated cold quiet"] == 7.0
+
+
+def test_a_brief_look_is_taken_in_each_process(tmp_path, proposals):
+    """The fastest of a quiet process look slowest in a busy one."""
+    busy = [replace(task, point=replace(task.point, process="busy")) for task in proposals]
+    looks = {task: float(task.point.tactic) for task in proposals[1:]}
+    looks |= {task: 10.0 - float(task.point.tactic) for task in busy[1:]}
+    rig = FakeRig(looks=looks)
+    campaign.run_campaign(writer(tmp_path), [*proposals, *busy], rig, most=1)
+    chosen = {(task.point.process, task.point.tactic) for task in rig.measured if task.point.kernel == "cublaslt"}
+    slowest = max(proposals[1:], key=lambda task: int(task.point.tactic)).point.tactic
+    assert chosen == {("quiet", "0"), ("busy", slowest)}
 
 
 def test_a_resumed_campaign_keeps_its_choice(tmp_path, proposals):

@@ -87,6 +87,15 @@ def test_exposed_launches_are_measured_where_they_are_asked_for():
     assert {p.mode for p in points} == {"isolated", "chained"}
 
 
+def test_both_processes_measure_the_same_the_quiet_one_first():
+    arguments = "warp-splitk", [(3584, 7168), (896, 7168)], [1, 8], "coarse", ["chained"], ["cublas"]
+    quiet, left_out = planned(*arguments, bounds=True)
+    assert {p.process for p in quiet} == {"quiet"} and {p.kernel for p in quiet} > {"cublas", *records.BOUNDS}
+    busy = [replace(point, process="busy") for point in quiet]
+    assert planned(*arguments, bounds=True, processes=["busy", "quiet"]) == ([*quiet, *busy], left_out)
+    assert planned(*arguments, bounds=True, processes=["busy"]) == (busy, left_out)
+
+
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
@@ -95,6 +104,7 @@ def test_exposed_launches_are_measured_where_they_are_asked_for():
         ({"peers": ["mkl"]}, "peer is 'mkl'"),
         ({"most": 0}, "most is 0"),
         ({"weights": "hot"}, "weights is 'hot', but must be one of cold, warm"),
+        ({"processes": ["idle"]}, "process is 'idle', but must be one of quiet, busy"),
         ({"tactics": "all"}, "tactics is 'all', but must be 'default', 'coarse', 'full' or a list of tactics"),
         ({"tactics": ["16,8"]}, "16,8"),
         ({"ms": [0]}, "m is 0"),

@@ -2,7 +2,7 @@
 
 Properties: a cold graph goes equally often through copies that exceed 5x L2; a result that is wrong or not fully
 written, and a word written outside the results, is refused, whatever the time; bounds, peers and our kernels all pass
-through the same path; an exposed launch follows a producer of the x it reads.
+through the same path; an exposed launch follows a producer of the x it reads; a rig measures in its process only.
 """
 
 import dataclasses
@@ -284,6 +284,22 @@ def test_a_graph_lasts_long_enough_to_hide_its_start(launches, expected_us):
     rounds = graphs.rounds_for(launches, expected_us)
     assert rounds * launches * expected_us >= graphs.TARGET_US * (1 - 1e-9)
     assert rounds == 1 or (rounds - 1) * launches * expected_us < graphs.TARGET_US
+
+
+def test_a_point_of_another_process_is_refused():
+    rig = Rig(TINY, [(N, K)], 1, "busy", timer=FakeTimer(), run=gemm, torch_device="cpu")
+    rig._probe = lambda probe: probe
+    floor = Task(Point("dependency-floor", N, K, 1, "4", "chained", process="quiet"), GemmProblem(1, N, K))
+    with pytest.raises(ValueError, match="the point is of a quiet process, but this one is busy"):
+        rig.measure(floor)
+    assert rig.timer.calls == []
+
+
+def test_a_clock_is_noted_with_its_process(rig):
+    rig = rig()
+    rig._nvml = SimpleNamespace(sample=lambda: {"sm_mhz": 1980})
+    rig.measure(task("cublas", 8))
+    assert rig.clock_samples == [{"when": "during", "n": N, "k": K, "m": 8, "process": "quiet", "sm_mhz": 1980}]
 
 
 def test_buffers_are_fresh_for_each_seed():

@@ -347,7 +347,7 @@ def test_a_summary_names_the_machine_and_every_problem(call):
     lines = out.splitlines()
     assert status == 0 and lines[0].startswith("synthetic: SYNTHETIC") and lines[1].startswith("ceilings: {")
     problems = {(r.n, r.k, r.m, r.mode) for r in records.store.read_rows(SYNTHETIC / "records.csv") if r.is_ours}
-    assert sum(line.split()[3] == "warp-splitk" for line in lines[3:-1]) == len(problems) > 10
+    assert sum(line.split()[4] == "warp-splitk" for line in lines[3:-1]) == len(problems) > 10
     told = json.loads(call(f"summary {shlex.quote(str(SYNTHETIC))} --json")[1])
     assert told["lines"] == lines and told["campaign"]["id"] == "synthetic"
 
@@ -403,4 +403,4 @@ def test_what_is_made_from_the_records_is_made_again(call, tmp_path, monkeypatch
     assert all(path.read_bytes() == (data / path.name).read_bytes() for path in (best, fitted))
     status, out, _ = call("fit --show")
     fits = json.loads(call("fit --show --json")[1])
-    assert status == 0 and all(f"{fit['kernel']}, {fit['mode']}: " in out for fit in fits)
+    assert status == 0 and all(f"{fit['kernel']}, {fit['mode']}, {fit['process']} process: " in out for fit in fits)

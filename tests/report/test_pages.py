@@ -125,6 +125,12 @@ def test_nothing_recorded_is_said_plainly(data):
     assert any(line.startswith("No campaign") for line in texts(page(found, "provenance").figure))
 
 
+def test_every_page_names_a_busy_process(small):
+    for process, said in (("quiet", "M = 8, chained, NVIDIA"), ("busy", "M = 8, chained, busy process, NVIDIA")):
+        for each in pages.pages(replace(small, process=process)):
+            assert any(said in line for line in texts(each.figure)), each.name
+
+
 def test_a_bound_alone_is_compared_with_nothing(data):
     found = design_review(replace(SMALL, m=7), H200, candidates=[A], data_dir=data)
     table = texts(page(found, "comparison").figure)

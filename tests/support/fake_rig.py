@@ -26,13 +26,13 @@ def with_tactic(task: Task, tactic: str) -> Task:
 
 
 class FakeRig:
-    """Notes in `log` the process id of each start and the points that were measured."""
+    """Notes in `log` the id and the state of each process that starts and the points that were measured."""
 
-    def __init__(self, log: Path):
+    def __init__(self, log: Path, process: str):
         if log.name == "refused":
             raise RuntimeError("no GPU today")
         self.log, self.clock_samples, self.dead = log, [], False
-        self._note(f"start {os.getpid()}")
+        self._note(f"start {os.getpid()} {process}")
 
     def describe(self):
         return {"gpu": "fake", "driver": "", "cuda": "", "torch": "", "dsl": ""}
@@ -77,8 +77,8 @@ class FakeRig:
 class FakeGpu(FakeRig):
     """Made as a `Rig` is; the environment says where the log is and at which M a point hangs."""
 
-    def __init__(self, device, shapes, seed):
-        super().__init__(Path(os.environ["FAKE_LOG"]))
+    def __init__(self, device, shapes, seed, process):
+        super().__init__(Path(os.environ["FAKE_LOG"]), process)
 
     def describe(self):
         return {**super().describe(), "board": os.environ["FAKE_BOARD"]}
