@@ -3,7 +3,7 @@
 Parameters are pointers and integers only, so that either can pass them without the DSL's calling convention.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,18 @@ class Parameter:
     optional: bool = False  #: a pointer that may be null (`None` among the values)
     dtype: str = "BFloat16"  #: what a pointer points to, by its DSL name
     alignment: int = 32  #: of a pointer, in bytes
+    joined: bool = False  #: in one kernel argument with the parameter before, as a tensor's sizes with its pointer
+
+
+def arguments_of(parameters: Sequence[Parameter]) -> list[list[Parameter]]:
+    """The arguments of a kernel, each with its parameters, which lie in it as members of a C structure do."""
+    arguments: list[list[Parameter]] = []
+    for parameter in parameters:
+        if parameter.joined:
+            arguments[-1].append(parameter)
+        else:
+            arguments.append([parameter])
+    return arguments
 
 
 @dataclass(frozen=True)

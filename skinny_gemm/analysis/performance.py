@@ -30,10 +30,13 @@ def measured(records: pd.DataFrame, n: int, k: int) -> pd.DataFrame:
 
 
 def recorded(table: pd.DataFrame, n: int, k: int, device: str, mode: str) -> pd.DataFrame:
-    """What was measured of weights `[n, k]` on `device`, cold, each point from the newest campaign that has it."""
+    """What was measured of weights `[n, k]` on `device`, cold, each point from the newest campaign that has it.
+
+    In either state of the process: rows of both are never drawn together.
+    """
     table = table[(table.n == n) & (table.k == k) & (table.weights == "cold")]
     table = table[(table.device == device) & (table["mode"] == mode)]
-    newest = table.drop_duplicates(["kernel", "tactic", "m"], keep="last")
+    newest = table.drop_duplicates(["kernel", "tactic", "m", "process"], keep="last")
     return measured(newest.assign(live=False), n, k)
 
 

@@ -28,9 +28,16 @@ def drawn_at() -> str:
     return short(name, changed and name != "unknown")
 
 
+def state_named(process: str) -> str | None:
+    """The state of the process as figures name it: only if it is busy, what was measured before was all quiet."""
+    return process if process == "busy" else None
+
+
 def provenance(source: str, **facts: Any) -> dict[str, Any]:
-    """Where a figure's numbers come from: `source` is recorded, live, interpreter or model, else ValueError; `facts`
-    are device, campaign, commit (of the campaign, else this working tree's), kernel, n, k, m, tactic; None ones drop.
+    """Where a figure's numbers come from: `source` is recorded, live, interpreter or model, else ValueError.
+
+    `facts` are device, campaign, commit (of the campaign, else this working tree's), launches, process, kernel, n, k,
+    m, tactic; None ones drop.
     """
     check_choice("source", source, SOURCES)
     return {"source": source, "commit": drawn_at()} | {k: v for k, v in facts.items() if v is not None}
@@ -38,7 +45,8 @@ def provenance(source: str, **facts: Any) -> dict[str, Any]:
 
 def one_line(facts: Mapping[str, Any]) -> str:
     """The footer: device, source and campaign, kernel and tactic, shape, commit, as far as known."""
-    source = [facts.get("source"), facts.get("launches"), facts.get("schedule")]
+    process = "process" in facts and f"{facts['process']} process"
+    source = [facts.get("source"), facts.get("launches"), process, facts.get("schedule")]
     if "campaign" in facts:
         others = len(facts.get("campaigns", ())) - 1
         source.append(f"campaign {facts['campaign']}" + (f" and {others} more" if others > 0 else ""))

@@ -18,11 +18,11 @@ from ..checks import check_choice
 from ..device import Device
 from ..problem import GemmProblem
 from ..records import Campaign, Record, fastest, sentences
-from ..records.best import bound_of, weight_rows
+from ..records.best import answering, bound_of, competing, measured_in, weight_rows
 from ..records.statistics import Verdict, verdict
 from ..tactics import KERNELS, Footprint, Tactic, tactic_type
 from .performance import measured, used
-from .provenance import commit_of, drawn_at, provenance
+from .provenance import commit_of, drawn_at, provenance, state_named
 from .tactic import TacticData
 
 LETTERS = "ABCDEF"  #: a review compares at most this many candidates: more can no longer be told apart in a chart
@@ -68,9 +68,10 @@ class Review:
     problem: GemmProblem
     device: Device
     mode: str
+    process: str  #: that measured all of it, quiet or busy
     candidates: tuple[Candidate, ...]
     others: tuple[Record, ...]  #: of the M in question, of our tactics that are no candidates
-    peers: Mapping[str, Record]  #: each peer's fastest at the M in question
+    peers: Mapping[str, Record]  #: each peer's fastest at the M in question, the fastest peer first
     bound: float | None  #: microseconds; None if none was recorded of this weight and mode
     #: The first candidate's, with what charts plot: records of all candidates' kernels, peers and bounds, at every M.
     lead: TacticData = field(compare=False)
@@ -107,7 +108,8 @@ class Review:
 
     def stem(self) -> str:
         """A name for files of this review."""
-        return f"review-{self.problem.n}x{self.problem.k}-m{self.problem.m}-{self.mode}-{self.device.name}"
+        launches = self.mode + "-busy" * (self.process == "busy")
+        return f"review-{self.problem.n}x{self.problem.k}-m{self.problem.m}-{launches}-{self.device.name}"
 
     def question(self) -> str:
         """What is asked, in one sentence."""
@@ -120,7 +122,7 @@ class Review:
         known = f"{', '.join(names[:4])}{' and others' if len(names) > 4 else ''}. " if names else ""
         return (
             f"{known}BF16, {p.weight_bytes * 1e-6:.1f} MB of weights, {p.intensity:.2f} FLOP per byte. "
-            f"{self.device.title}, {self.mode} launches, cold weights."
+            f"{self.device.title}, {self.mode} launches, cold weights, {self.process} process."
         )
 
     def headline(self) -> str:
@@ -157,14 +159,16 @@ class Review:
     def command(self) -> str:
         """Makes the same pack again."""
         p, names = self.problem, " ".join(map(str, self.candidates))
-        asked = f"--n {p.n} --k {p.k} --m {p.m} --mode {self.mode} --device {self.device.name}"
+        asked = f"--n {p.n} --k {p.k} --m {p.m} --mode {self.mode} --process {self.process} --device {self.device.name}"
         return f"python -m skinny_gemm review {asked} --candidates {names} --out review"
 
     def provenance(self) -> dict[str, Any]:
         """Where the numbers come from; of every page the same."""
         p = self.problem
-        facts: dict[str, Any] = dict(n=p.n, k=p.k, m=p.m, launches=self.mode, reproduce=self.command())
-        facts |= dict(drawn_at=drawn_at(), candidates=[str(candidate) for candidate in self.candidates])
+        facts: dict[str, Any] = dict(n=p.n, k=p.k, m=p.m, launches=self.mode, process=state_named(self.process))
+        facts |= dict(
+            reproduce=self.command(), drawn_at=drawn_at(), candidates=[str(candidate) for candidate in self.candidates]
+        )
         if not self.campaigns:
             return provenance("model", device=self.device.title, **facts)
         main = self.campaigns[0]
@@ -203,27 +207,30 @@ def campaign_facts(campaign: Campaign) -> dict[str, Any]:
 
 def design_review(
     problem: GemmProblem, device: Device, mode: str = "chained", candidates: Sequence[str | Tactic] = (),
-    data_dir: Path | None = None,
+    data_dir: Path | None = None, process: str | None = None,
 ) -> Review:  # fmt: skip
     """The review of `candidates` (tactics, or texts such as "ws-gemm:7,2,8,3,8,1"), `suggested` ones if there are none.
 
-    ValueError in words for a candidate that is malformed, cannot run, or is there twice, and where no kernel does it.
+    From the records of the `process` asked for, by default of the one that is `answering` at this M. ValueError in
+    words for a candidate that is malformed, cannot run, or is there twice, and where no kernel does it.
     """
     check_choice("mode", mode, records.MODES)
     rows = weight_rows(problem.n, problem.k, mode, device.name, data_dir)
+    process = answering(competing(row for row in rows if row.m == problem.m), process)
+    rows = measured_in(process, rows)
     proposed = suggested(problem, device, rows, defaults(problem, device))
     if candidates:
         notes = dict(proposed)
         tactics = [parse(each) if isinstance(each, str) else each for each in candidates]
         proposed = [(tactic, notes.get(tactic, "")) for tactic in tactics]
-    return review_of(problem, device, mode, proposed, rows, records.campaigns(data_dir))
+    return review_of(problem, device, mode, process, proposed, rows, records.campaigns(data_dir))
 
 
 def review_of(
-    problem: GemmProblem, device: Device, mode: str, proposed: Sequence[tuple[Tactic, str]], rows: Sequence[Record],
-    campaigns: Mapping[str, Campaign],
+    problem: GemmProblem, device: Device, mode: str, process: str, proposed: Sequence[tuple[Tactic, str]],
+    rows: Sequence[Record], campaigns: Mapping[str, Campaign],
 ) -> Review:  # fmt: skip
-    """The review of tactics, each with why it is `proposed`, from records that were read already."""
+    """The review of tactics, each with why it is `proposed`, from records of `mode` and `process` read already."""
     problem = GemmProblem(problem.m, problem.n, problem.k)
     if not proposed:
         reasons = (f"{name}: {kind.unsupported(problem, device)}" for name, kind in KERNELS.items())
@@ -243,12 +250,13 @@ def review_of(
     plotted = [vars(row) for row in rows if row.kernel in kernels or not row.is_ours]
     table = measured(pd.DataFrame(plotted, columns=records.COLUMNS).assign(live=False), problem.n, problem.k)
     first = candidates[0].tactic
-    lead = TacticData(first.kernel, first, first.problem(problem), device, mode, table, used(table, campaigns))
+    campaigns_used = used(table, campaigns)
+    lead = TacticData(first.kernel, first, first.problem(problem), device, mode, table, campaigns_used, process)
     tried = [candidate.record for candidate in candidates]
     others = tuple(row for row in at_m.values() if row.is_ours and row not in tried)
     peers, bound = sentences.best_peers(at_m.values()), bound_of(rows)
     drawn_on = tuple(sorted(lead.campaigns, key=lambda campaign: campaign is not lead.campaign))
-    return Review(problem, device, mode, tuple(candidates), others, peers, bound, lead, drawn_on)
+    return Review(problem, device, mode, process, tuple(candidates), others, peers, bound, lead, drawn_on)
 
 
 def parse(text: str) -> Tactic:

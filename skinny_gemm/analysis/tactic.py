@@ -20,7 +20,7 @@ from ..records import model
 from ..records.statistics import verdict
 from ..tactics import MAX_M, Footprint, Tactic, tactic_type
 from .performance import RATES, grouped
-from .provenance import commit_of, provenance
+from .provenance import commit_of, provenance, state_named
 
 MEMORY = {"hbm_read_tbs": ("HBM", "read"), "l2_read_tbs": ("L2", "read")}  #: ceilings: of what, measured how
 COMPUTE = {"bf16_tflops": ("BF16", "mma")}
@@ -33,7 +33,10 @@ BOUND_NAMES = {"stream": "stream bound", "dependency-floor": "dependency floor"}
 
 @dataclass(frozen=True)
 class TacticData:
-    """`tactic` (None where none is legal) on `problem`; `table` from `performance.recorded`, and any live points."""
+    """`tactic` (None where none is legal) on `problem`; `table` from `performance.recorded`, and any live points.
+
+    All of it is of one state of the process, `process`.
+    """
 
     kernel: str
     tactic: Tactic | None
@@ -42,6 +45,7 @@ class TacticData:
     mode: str
     table: pd.DataFrame
     campaigns: tuple[records.Campaign, ...]  #: of the recorded rows, from `performance.used`
+    process: str = "quiet"
 
     @property
     def stem(self) -> str:
@@ -71,12 +75,12 @@ class TacticData:
     @cached_property
     def fit(self) -> model.Fit | None:
         """The model of the kernel's times in this mode; None without one, as for a tactic that takes no M at all."""
-        return None if self.curve is None else model.fit_of(self.kernel, self.mode)
+        return None if self.curve is None else self._fit
 
     @cached_property
     def scaled(self) -> bool:
         """Whether the model was fitted on other devices only."""
-        return model.is_scaled(self.kernel, self.mode, self.device)
+        return model.is_scaled(self.kernel, self.mode, self.device, self.process)
 
     @property
     def fitted_on(self) -> str:
@@ -86,7 +90,7 @@ class TacticData:
     @cached_property
     def curve(self) -> pd.DataFrame | None:
         """The model's times of the tactic at every M it takes (m, `TIMES`); None without a model."""
-        if self.tactic is None or model.why_not(self.kernel, self.mode, self.device):
+        if self.tactic is None or not self._has_model:
             return None
         every = (replace(self.problem, m=m) for m in range(1, MAX_M + 1))
         problems = [problem for problem in every if self.tactic.why_not(problem, self.device) is None]
@@ -101,7 +105,8 @@ class TacticData:
         if self.curve is None:
             return measured
         p = self.problem
-        facts = dict(kernel=self.kernel, tactic=str(self.tactic), mode=self.mode, n=p.n, k=p.k, source="model")
+        facts: dict[str, Any] = dict(kernel=self.kernel, tactic=str(self.tactic), n=p.n, k=p.k, source="model")
+        facts |= dict(mode=self.mode, process=self.process)
         curve = self.curve.assign(device=self.device.name, **facts)
         return pd.concat([measured, curve]) if len(measured) else curve
 
@@ -141,7 +146,6 @@ class TacticData:
         """
         near = self.table[self.table.m.isin(self.choices[M]) & (self.table.kernel == self.kernel)]
         measured = grouped(near.itertuples(index=False), "tactic", "m")
-        has_model = model.why_not(self.kernel, self.mode, self.device) is None
         rows: list[tuple] = []
         modelled: list[tuple[str, int, Tactic, GemmProblem]] = []
         for control, values in self.choices.items():
@@ -153,7 +157,7 @@ class TacticData:
                     times = [getattr(row, name) for name in TIMES]
                     source = "live" if row.live else "recorded"
                     rows.append((control, value, str(tactic), problem.m, "", source, *times, row.campaign))
-                if has_model and not reason:
+                if self._has_model and not reason:
                     modelled.append((control, value, tactic, problem))
                 elif not timed:
                     rows.append((control, value, str(tactic), problem.m, reason, "", *[np.nan] * len(TIMES), ""))
@@ -192,10 +196,18 @@ class TacticData:
                 rows.append(step)
         return pd.DataFrame(rows, columns=STEPS)
 
+    @property
+    def _has_model(self) -> bool:
+        return model.why_not(self.kernel, self.mode, self.device, self.process) is None
+
+    @property
+    def _fit(self) -> model.Fit:
+        return model.fit_of(self.kernel, self.mode, self.process)
+
     def _modelled(self, tactics: list[Tactic], problems: list[GemmProblem]) -> pd.DataFrame:
         """The model's times of legal tactics: m, median_us, low_us, high_us, tbs, low_tbs, high_tbs."""
-        error = model.fit_of(self.kernel, self.mode).held_out_p90_error
-        us = model.times(tactics, problems, self.device, self.mode)
+        error = self._fit.held_out_p90_error
+        us = model.times(tactics, problems, self.device, self.mode, self.process)
         size = np.array([problem.bytes for problem in problems])
         ends = dict(median_us=us, low_us=us / (1 + error), high_us=us / (1 - error))
         rates = {name: size / ends[time] * 1e-6 for name, time in RATES.items()}
@@ -251,9 +263,9 @@ class TacticData:
             sources = ["live" if live else "recorded" for live in self.table.live] + curve
         sources = list(sources)
         live = sources.count("live")
-        facts = self._facts() | dict(launches=self.mode, live_points=live or None)
+        facts = self._facts() | dict(launches=self.mode, process=state_named(self.process), live_points=live or None)
         if "model" in sources:
-            facts["model"] = model.fit_of(self.kernel, self.mode).describe()
+            facts["model"] = self._fit.describe()
             if self.scaled:
                 facts["model"] += f"; scaled to {self.device.title}"
         campaign = self.campaign if "recorded" in sources else None
@@ -275,16 +287,18 @@ class TacticData:
             scaled = f", scaled from {self.fitted_on} by the ceilings and there" if self.scaled else ","
             also += f"  |  dotted: model{scaled} {self.fit.describe()}"
         p, first = self.problem, self.campaign
+        state = ", busy process" * (self.process == "busy")
         if first is None:
             bench = f"bench {self.kernel} --n {p.n} --k {p.k}" + " --modes exposed" * (self.mode == "exposed")
+            bench += " --processes busy" * (self.process == "busy")
             possible = tactic_type(self.kernel).unsupported(GemmProblem(1, p.n, p.k), self.device) is None
             record = f"; on a GPU, record some with python -m skinny_gemm {bench}" if possible else ""
-            missing = f"no recorded data for {p.n}x{p.k} on {self.device.title} ({self.mode} launches)"
+            missing = f"no recorded data for {p.n}x{p.k} on {self.device.title} ({self.mode} launches{state})"
             return f"{missing}: the ceilings are the catalogue's{record}{also}"
         campaigns = sorted(self.campaigns, key=lambda each: each is not first)
         dirty = {each.id: " with uncommitted changes" * each.dirty for each in campaigns}
         named = (f"campaign {each.id}  |  commit {each.commit[:8]}{dirty[each.id]}" for each in campaigns)
-        return f"recorded  |  {first.gpu}  |  {'  and  '.join(named)}{also}"
+        return f"recorded{state}  |  {first.gpu}  |  {'  and  '.join(named)}{also}"
 
 
 def smem_table(footprint: Footprint, device: Device) -> pd.DataFrame:

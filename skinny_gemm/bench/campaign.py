@@ -1,5 +1,7 @@
 """A campaign: every kernel, peer and bound of some problems, measured in one go and kept under data/campaigns.
 
+What is asked for in a quiet and in a busy process is measured in one of each, the quiet one first.
+
 What has been measured survives an interrupt or a crash; `resume` continues from there and skips points that failed.
 """
 
@@ -18,9 +20,10 @@ from typing import Any
 from .. import device as devices
 from ..commit import commit
 from ..problem import GemmProblem
-from ..records import Campaign, CampaignWriter, Point
+from ..records import BOUNDS, PROCESSES, Campaign, CampaignWriter, Point
 from ..records.store import campaigns_dir
 from . import clocks, graphs, peers
+from . import process as processes
 from .plan import Request, plan
 from .task import Progress, Task, compile_all
 from .worker import LIMIT_S, Failed, Worker
@@ -35,13 +38,17 @@ class _Late(Exception):
 def run_campaign(
     writer: CampaignWriter, tasks: Sequence[Task], worker: Worker,
     prepare: Callable[[Sequence[Task], Progress], Mapping[Point, str]] = lambda tasks, progress: {},
-    ceilings: bool = False, deadline: float | None = None,
+    ceilings: bool = False, deadline: float | None = None, most: int | None = None,
     progress: Progress = lambda what, done, total: None, now: Callable[[], float] = time.monotonic,
 ) -> None:  # fmt: skip
     """Measures the tasks whose points `writer` does not have yet; the folder is saved whatever happens.
 
-    `prepare` compiles tasks and returns why, for each point that cannot be. A point that fails is recorded in words and
-    passed over. Stops early, incomplete, when `now()` passes `deadline`. RuntimeError if `worker` is lost for good.
+    `prepare` compiles tasks and returns why, for each point that cannot be. Those of a quiet process come first; before
+    all, `ceilings` in the state that `worker` is in. A point that fails is recorded in words and passed over. Stops
+    early, incomplete, when `now()` passes `deadline`. RuntimeError if `worker` is lost for good.
+    Of more than `most` tactics of one kernel for one problem, mode and process, a brief look at each chooses `most`:
+    the others are neither measured nor failed, and "screened_out" of the method says what the look gave. A tactic that
+    the worker does not have leaves no trace.
     """
     earlier = list(writer.campaign.clocks.get("samples", ()))
 
@@ -53,13 +60,36 @@ def run_campaign(
         progress(what, done, total)
         check_deadline()
 
+    def measure(task: Task) -> None:
+        try:
+            if result := worker.measure(task):
+                writer.add(task.point, result.samples_us, result.relative_error, result.bytes)
+        except (Failed, ValueError) as error:
+            writer.fail(task.point, str(error))
+
+    def screen(group: list[Task]) -> None:
+        looks: dict[Point, float] = {}
+        for task in group:
+            check_deadline()
+            try:
+                look = worker.screen(task)
+            except Failed as error:
+                writer.fail(task.point, str(error))
+                continue
+            if look is not None:
+                looks[task.point] = look
+        slower = sorted(looks, key=looks.__getitem__)[most:]
+        screened_out.update({str(point): round(looks[point], 3) for point in slower})
+        writer.update(method={**writer.campaign.method, "screened_out": screened_out})
+
     def save() -> None:
         writer.update(clocks=clocks.summary([*earlier, *worker.clock_samples]))
         writer.save()
 
     save()
+    screened_out: dict[str, float] = dict(writer.campaign.method.get("screened_out", {}))
     try:
-        todo = [task for task in tasks if task.point not in writer.done]
+        todo = [task for task in tasks if task.point not in writer.done and str(task.point) not in screened_out]
         for point, reason in prepare(todo, compiling).items():
             writer.fail(point, reason)
         with suppress(Failed):  # never a reason to lose a campaign
@@ -69,19 +99,27 @@ def run_campaign(
                 writer.update(ceilings=worker.ceilings())
             except Failed as error:
                 writer.update(method={**writer.campaign.method, "ceilings_failed": str(error)})
+        groups: dict[Point, list[Task]] = {}  # tasks that differ in their tactics only
+        for task in todo:
+            if task.point not in writer.done and task.point.kernel not in BOUNDS:
+                groups.setdefault(replace(task.point, tactic=""), []).append(task)
         saved = now()
-        for done, task in enumerate(todo, 1):
-            check_deadline()
-            if task.point not in writer.done:  # as it is if it did not compile
-                try:
-                    result = worker.measure(task)
-                    writer.add(task.point, result.samples_us, result.relative_error, result.bytes)
-                except (Failed, ValueError) as error:
-                    writer.fail(task.point, str(error))
-            progress("measure", done, len(todo))
-            if now() - saved > SAVE_EVERY_S:
-                save()
-                saved = now()
+        for process in PROCESSES:
+            here = [task for task in todo if task.point.process == process]
+            if here:
+                worker.enter(process)
+            for done, task in enumerate(here, 1):
+                check_deadline()
+                group = groups.pop(replace(task.point, tactic=""), [])
+                if most is not None and len(group) > most:
+                    screen(group)
+                # It is done if it did not compile.
+                if task.point not in writer.done and str(task.point) not in screened_out:
+                    measure(task)
+                progress(f"measure {process}", done, len(here))
+                if now() - saved > SAVE_EVERY_S:
+                    save()
+                    saved = now()
         with suppress(Failed):
             worker.sample_clocks("after")
         writer.update(complete=True)
@@ -108,15 +146,10 @@ def bench(
         raise ValueError(f"The budget is {seconds_budget} seconds, but must be positive.")
     if not limit_s > 0:
         raise ValueError(f"The limit for a point is {limit_s} seconds, but must be positive.")
-    reasons = peers.available() if request.peers else {}
-    absent = {peer: reason for peer in request.peers if (reason := reasons[peer])}
-    # Planned even without a GPU, so that what is wrong with the arguments is said first.
     gpu = devices.current()
     device = gpu or devices.reference()
-    tasks, left_out = plan(replace(request, peers=[peer for peer in request.peers if peer not in absent]), device)
-    if not tasks:
-        reason = left_out[0] if left_out else "no shapes or no Ms given"
-        raise ValueError(f"Nothing to measure: {reason.removesuffix('.')}.")
+    # Planned even without a GPU, so that what is wrong with the arguments is said first.
+    tasks, left_out, absent = _planned(request, device)
     if gpu is None:
         raise ValueError("bench measures on a GPU, and no CUDA GPU is visible here.")
     source, dirty = commit()
@@ -130,11 +163,13 @@ def bench(
     method: dict[str, Any] = dict(
         replays=graphs.REPLAYS, replays_batch=graphs.BATCH, interval_width=graphs.WIDTH, warm_up_replays=graphs.WARM_UP,
         graph_us=graphs.TARGET_US, rotation_over_l2=graphs.COLD_ROTATION, rotation_launches=graphs.COLD_LAUNCHES,
-        l2_bytes=device.l2_bytes, limit_s=limit_s, seeds=[seed], left_out=left_out, peers_absent=absent,
+        l2_bytes=device.l2_bytes, limit_s=limit_s, most=request.most, seeds=[seed], left_out=left_out,
+        peers_absent=absent,
         fronts=[{name: value for name, value in front.items() if name != "m"} for front in fronts],
+        processes={process: processes.MEANINGS[process] for process in request.processes},
     )  # fmt: skip
     shapes = {(task.point.n, task.point.k) for task in tasks}
-    with Worker(functools.partial(make_rig, device, shapes, seed), limit_s) as worker:
+    with Worker(functools.partial(make_rig, device, shapes, seed), limit_s, tasks[0].point.process) as worker:
         campaign = Campaign(
             id=folder.name, device=device.name, **worker.describe(), commit=source, dirty=dirty, method=method,
             date=date.isoformat(timespec="seconds"), command=shlex.join(["python", "-m", "skinny_gemm", *sys.argv[1:]]),
@@ -144,15 +179,39 @@ def bench(
             _resumed(writer, campaign)
         deadline = None if seconds_budget is None else started + seconds_budget
         prepare = functools.partial(compile_all, device.arch)
-        run_campaign(writer, tasks, worker, prepare, request.bounds, deadline, progress)
+        run_campaign(writer, tasks, worker, prepare, request.bounds, deadline, request.most, progress)
     return folder
 
 
-def make_rig(device: devices.Device, shapes: Iterable[tuple[int, int]], seed: int) -> Any:
+def compile_only(
+    request: Request, device: devices.Device, progress: Progress = lambda what, done, total: None
+) -> tuple[dict[Point, str], list[str]]:
+    """Compiles all that `bench` of `request` would compile on `device` into the cache, on a machine without a GPU too.
+
+    Returns why, for each point that does not compile, and a sentence for each problem or peer that is left out.
+    ValueError as `bench`.
+    """
+    tasks, left_out, absent = _planned(request, device)
+    wrong = compile_all(device.arch, tasks, progress)
+    return wrong, [*left_out, *(f"{peer}: {reason}" for peer, reason in absent.items())]
+
+
+def _planned(request: Request, device: devices.Device) -> tuple[list[Task], list[str], dict[str, str]]:
+    """The plan, without the peers that cannot run here, and why each of those cannot. ValueError if it is empty."""
+    reasons = peers.available() if request.peers else {}
+    absent = {peer: reason for peer in request.peers if (reason := reasons[peer])}
+    tasks, left_out = plan(replace(request, peers=[peer for peer in request.peers if peer not in absent]), device)
+    if not tasks:
+        reason = left_out[0] if left_out else "no shapes or no Ms given"
+        raise ValueError(f"Nothing to measure: {reason.removesuffix('.')}.")
+    return tasks, left_out, absent
+
+
+def make_rig(device: devices.Device, shapes: Iterable[tuple[int, int]], seed: int, process: str) -> Any:
     """The rig of a campaign, made in the measuring process: only that one loads PyTorch."""
     from .rig import Rig
 
-    return Rig(device, shapes, seed)
+    return Rig(device, shapes, seed, process)
 
 
 def _resumed(writer: CampaignWriter, campaign: Campaign) -> None:
@@ -161,5 +220,6 @@ def _resumed(writer: CampaignWriter, campaign: Campaign) -> None:
     if earlier.get("fronts", []) != campaign.method["fronts"]:
         raise ValueError(f"Cannot resume {writer.folder}: its --split and --valid were others.")
     boards = dict.fromkeys([*writer.campaign.board.split(), *campaign.board.split()])
-    seeds = [*earlier["seeds"], *campaign.method["seeds"]]
-    writer.update(method={**earlier, "seeds": seeds}, board=" ".join(boards))
+    added = {"seeds": [*earlier["seeds"], *campaign.method["seeds"]]}
+    added["processes"] = earlier.get("processes", {}) | campaign.method["processes"]
+    writer.update(method={**earlier, **added}, board=" ".join(boards))

@@ -30,7 +30,7 @@ from ..records.decode import VARIANTS, Step, folder, write
 from ..runtime import Mailbox, PreparedGemm, PreparedWsGemm
 from ..runtime.trials import values
 from ..tactics import MAX_M, Tactic, WsGemmTactic
-from . import clocks, graphs
+from . import clocks, graphs, process
 from .layers import FRONT, MODELS, Model
 from .task import Progress, Task, compile_all
 
@@ -193,6 +193,7 @@ def bench(
     method = dict(
         model=model.name, parallel=model.parallel, layers=len(model.layers), weight_bytes=model.weight_bytes,
         l2_bytes=gpu.l2_bytes, replays=graphs.REPLAYS, interval_width=graphs.WIDTH, seeds=[seed],
+        processes={"quiet": process.MEANINGS["quiet"]},
     )  # fmt: skip
     command = shlex.join(["python", "-m", "skinny_gemm", *sys.argv[1:]])
     campaign = Campaign(

@@ -5,7 +5,9 @@ event between each two; they take about `TARGET_US`, which makes the few microse
 """
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from math import ceil
+from typing import Any
 
 from ..checks import check_choice
 from ..records import WEIGHTS
@@ -14,6 +16,7 @@ from ..records.statistics import median_interval
 TARGET_US = 800.0
 REPLAYS = 192  #: at the most, see `CudaGraphs.time`; a tenth of the chained tactics scatter by 1.5 % and need as many
 EXPOSED_REPLAYS = 25  #: of each of the two graphs of an exposed launch
+BRIEF_REPLAYS = 6  #: of a brief look, as few as an interval can be had of
 BATCH = 12  #: of 12 samples the third from either end bounds the median at 95 %, which was enough for 84 % of points
 WIDTH = 0.005  #: of the 95 % interval over the median: narrow enough to stop; half of what still counts as the same
 WARM_UP = 3
@@ -56,6 +59,14 @@ def settled(samples: Sequence[float], width: float) -> bool:
     return interval.high - interval.low <= width * interval.median
 
 
+@cache
+def timing_stream() -> Any:
+    """The stream of all timers of this process: with one each, the third would make it a busy one (`process`)."""
+    import torch
+
+    return torch.cuda.Stream()
+
+
 class CudaGraphs:
     """The real timer. Needs PyTorch with a GPU; every driver call is checked."""
 
@@ -66,7 +77,7 @@ class CudaGraphs:
         from ..runtime.driver import check
 
         self.torch, self.driver, self.check = torch, driver, check
-        self.stream = torch.cuda.Stream()
+        self.stream = timing_stream()
         self.handle = driver.CUstream(self.stream.cuda_stream)
 
     def time(

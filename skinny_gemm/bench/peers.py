@@ -1,74 +1,91 @@
-"""The peers: kernels of others that ours are compared with, under the same graphs, buffers and checks.
+"""The peers: kernels of others that ours are compared with at their best, under the same graphs, buffers and checks.
 
-cuBLAS (`torch.mm(out=)`) and Triton have no PDL here: "isolated" and "chained" are the same launches. FlashInfer's warp
-split-K is imported, or read from the file that $SKINNY_GEMM_FLASHINFER names (its
-flashinfer/gemm/kernels/dense_bf16_gemm_warp_splitk.py); each (N, K, tactic, PDL) costs seconds of compilation.
+cuBLAS (`torch.mm(out=)`), cuBLASLt and Triton have no PDL here: "isolated" and "chained" are the same launches. Those
+in `ADAPTED` are written in the CuTe DSL: a thin adaptor around each, `peer_<name>.py`, has their kernels compiled,
+cached and launched like ours, on a host without a GPU too. Their files are read where they lie (`foreign.ForeignFile`).
 """
 
 import functools
-import importlib.util
-import os
-import sys
+import importlib
 from collections.abc import Iterable
-from dataclasses import astuple
-from types import ModuleType
 from typing import Any
 
+from ..artifact import CompiledKernel, LaunchArguments
+from ..device import Device
 from ..problem import GemmProblem
+from ..records import PEERS
+from ..runtime.compile import compile_built
+from . import peer_cublaslt
 from .graphs import Launch
 
+ADAPTED = ("flashinfer", "simt")
 TRITON_TACTICS = ("16,256,5,2", "32,128,6,4", "64,128,4,4")  #: weight rows and K elements of a tile, stages, warps
-FLASHINFER_MAX_M = 32
-FLASHINFER_FILE = "SKINNY_GEMM_FLASHINFER"
 
 
 def available() -> dict[str, str | None]:
     """For each peer None if it can run here, else why not."""
-    triton = None if importlib.util.find_spec("triton") else "triton is not installed"
-    try:
-        _flashinfer()
-        flashinfer = None
-    except Exception as error:  # whatever a foreign module does while it loads, it is a peer less
-        flashinfer = f"{type(error).__name__}: {error}"
-    return {"cublas": None, "triton": triton, "flashinfer": flashinfer}
+    return {peer: _why_not(peer) for peer in PEERS}
 
 
-def tactics(peer: str, problem: GemmProblem) -> list[str]:
+def tactics(peer: str, problem: GemmProblem, device: Device) -> list[str]:
     """The tactics of `peer` to measure for `problem`; [""] where it chooses by itself. ValueError if it cannot."""
     if peer == "triton":
         return [text for text in TRITON_TACTICS if problem.k % int(text.split(",")[1]) == 0]
-    if peer == "flashinfer":
-        if problem.m > FLASHINFER_MAX_M:
-            raise ValueError(f"M is {problem.m}, but it takes 1 to {FLASHINFER_MAX_M} tokens")
-        return [",".join(map(str, astuple(_flashinfer().default_tactic(problem.m, problem.n, problem.k))))]
-    return [""]
+    if peer == "cublaslt":
+        return [str(number) for number in range(peer_cublaslt.PROPOSALS)]
+    return _adaptor(peer).tactics(problem, device) if peer in ADAPTED else [""]
 
 
-def launches(peer: str, tactic: str, x: Any, weights: Iterable[Any], outs: Iterable[Any], pdl: bool) -> list[Launch]:
-    """One launch per (weight, out) pair: out `[M, N]` = x `[M, K]` @ weight `[N, K]`^T, all BF16 and packed."""
+def launches(peer: str, tactic: str, x: Any, weights: Iterable[Any], outs: Iterable[Any]) -> list[Launch]:
+    """One launch per (weight, out) pair: out `[M, N]` = x `[M, K]` @ weight `[N, K]`^T, all BF16 and packed.
+
+    Of peers that are not adapted. None at all if this machine has no such tactic.
+    """
+    if peer == "cublaslt":
+        return peer_cublaslt.launches(tactic, x, weights, outs)
     pairs = zip(weights, outs, strict=True)
     if peer == "cublas":
         import torch
 
         return [functools.partial(torch.mm, x, weight.t(), out=out) for weight, out in pairs]
+    from . import peer_triton
+
     fields = [int(field) for field in tactic.split(",")]
-    if peer == "triton":
-        from . import peer_triton
-
-        return [functools.partial(peer_triton.run, x, weight, out, *fields) for weight, out in pairs]
-    module = _flashinfer()
-    parsed, run = module.WarpSplitKTactic(*fields), module.run_warp_splitk_dense
-    return [functools.partial(run, x, weight.t(), out, pdl, parsed) for weight, out in pairs]
+    return [functools.partial(peer_triton.run, x, weight, out, *fields) for weight, out in pairs]
 
 
-@functools.cache
-def _flashinfer() -> ModuleType:
-    """FlashInfer's module; ImportError where there is none."""
-    if path := os.environ.get(FLASHINFER_FILE):
-        spec = importlib.util.spec_from_file_location("flashinfer_warp_splitk", path)
-        if spec is None or spec.loader is None:
-            raise ImportError(f"{path} is no Python file")
-        module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # its dataclasses look it up there
-        spec.loader.exec_module(module)
-        return module
-    return importlib.import_module("flashinfer.gemm.kernels.dense_bf16_gemm_warp_splitk")
+def specialisation(peer: str, tactic: str, problem: GemmProblem) -> dict[str, Any]:
+    """What a binary of an adapted peer is compiled for: what of `problem`, and of which file."""
+    adaptor = _adaptor(peer)
+    return {**adaptor.specialisation(problem, tactic), "file": adaptor.FILE.digest()}
+
+
+def compile_peer(peer: str, tactic: str, problem: GemmProblem, arch: str) -> CompiledKernel:
+    """The binary of an adapted peer, with PDL: from the caches, or compiled."""
+    built_by, special = _adaptor(peer).__name__, specialisation(peer, tactic, problem)
+    # The GPU is to say what of a peer runs: flashinfer's default for 2304x1536 has a copy that is illegal by its
+    # encoding, but multiplies right on H200 in 2026-11-29-h200-fc8fc55-peers.
+    return compile_built(peer, built_by, tactic, special, arch, True, (problem, tactic), check_copies=False)
+
+
+def arguments(peer: str, tactic: str, x: Any, weight: Any, out: Any) -> LaunchArguments:
+    """One launch of an adapted peer's binary: out `[M, N]` = x `[M, K]` @ weight `[N, K]`^T."""
+    return _adaptor(peer).arguments(tactic, x, weight, out)
+
+
+def _why_not(peer: str) -> str | None:
+    try:
+        if peer == "triton":
+            importlib.import_module("triton")
+        elif peer == "cublaslt":
+            peer_cublaslt.library()
+        elif peer in ADAPTED:
+            _adaptor(peer).FILE.load()
+    except Exception as error:  # whatever a foreign module does while it loads, it is a peer less
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def _adaptor(peer: str) -> Any:
+    """The module of an adapted peer: it loads the CuTe DSL."""
+    return importlib.import_module(f".peer_{peer}", __package__)

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from ..checks import check_choice
+from ..checks import check_choice, check_integer
 from ..device import Device
 from ..problem import GemmProblem
-from ..records import MODES, PEERS, WEIGHTS, Point
+from ..records import MODES, PEERS, PROCESSES, WEIGHTS, Point
 from ..tactics import Tactic, sweep, tactic_type
 from . import bounds, peers
 from .task import Task, seen_by
@@ -27,6 +27,8 @@ class Request:
     peers: Sequence[str] = ()  #: of `records.PEERS`
     bounds: bool = False  #: also the streaming bound, the dependency floor and the ceilings
     weights: str = "cold"  #: of `records.WEIGHTS`
+    most: int | None = None  #: tactics of a kernel, problem and mode, chosen by a brief look at all; None: all
+    processes: Sequence[str] = ("quiet",)  #: of `records.PROCESSES`: the states to measure all of it in
 
     def __post_init__(self):
         object.__setattr__(self, "problems", tuple(dict.fromkeys(replace(p, m=1) for p in self.problems)))
@@ -37,6 +39,10 @@ class Request:
         for peer in self.peers:
             check_choice("peer", peer, PEERS)
         check_choice("weights", self.weights, WEIGHTS)
+        if self.most is not None:
+            check_integer("most", self.most, 1)
+        for process in self.processes:
+            check_choice("process", process, PROCESSES)
         for text in [] if isinstance(self.tactics, str) else self.tactics:
             parse(text)
         if isinstance(self.tactics, str) and self.tactics not in sweep.CHOICES:
@@ -60,7 +66,10 @@ class Request:
 
 
 def plan(request: Request, device: Device) -> tuple[list[Task], list[str]]:
-    """The tasks, shape by shape, and one sentence for each problem that a kernel or peer cannot take."""
+    """The tasks, shape by shape, and one sentence for each problem that a kernel or peer cannot take.
+
+    First all of a quiet process, if asked for, then the same of a busy one.
+    """
     tasks: list[Task] = []
     left_out: list[str] = []
     modes, weights = request.timed_modes, request.weights
@@ -79,7 +88,9 @@ def plan(request: Request, device: Device) -> tuple[list[Task], list[str]]:
                 try:
                     seen = seen_by(rival, problem)
                     tactics: Sequence[object] = (
-                        peers.tactics(rival, seen) if rival in PEERS else sweep.select(rival, seen, device, "default")
+                        peers.tactics(rival, seen, device)
+                        if rival in PEERS
+                        else sweep.select(rival, seen, device, "default")
                     )
                 except ValueError as error:
                     left_out.append(f"{rival} {where}: {error}")
@@ -88,7 +99,8 @@ def plan(request: Request, device: Device) -> tuple[list[Task], list[str]]:
         if of_shape and request.bounds:
             tasks += _bounds(weight.n, weight.k, modes, weights)
         tasks += of_shape
-    return tasks, left_out
+    states = [process for process in PROCESSES if process in request.processes]
+    return [Task(replace(task.point, process=state), task.problem) for state in states for task in tasks], left_out
 
 
 def _bounds(n: int, k: int, modes: Sequence[str], weights: str) -> list[Task]:

@@ -19,14 +19,15 @@ from ..artifact import CompiledKernel, LaunchArguments
 from ..device import Device
 from ..kernels.probes import DependencyFloor, MmaRate, Producer, Ring, Stream
 from ..problem import BF16_BYTES
-from ..records import BOUNDS, PEERS, ExposedSamples, Point, Samples
+from ..records import BOUNDS, PEERS, ExposedSamples, Point, Samples, interval_of
 from ..records.statistics import median_interval
-from ..runtime import bind, compile_probe, launch
+from ..runtime import compile_probe, launch
 from ..runtime.trials import stray_writes
 from ..tactics import KERNELS, MAX_M, Result, Tactic
 from . import bounds, clocks, graphs, peers
+from . import process as processes
 from .graphs import Launch
-from .task import Measurement, Task, compile_task, sentence
+from .task import Measurement, Task, arguments_of, compile_task, sentence
 
 PEER_ERROR_LIMIT = 1e-2  #: of a peer: cuBLAS may add the parts of a split K in BF16
 PRODUCER_US = 3.0  #: about what the producer of an exposed launch takes, launch included
@@ -54,13 +55,18 @@ class Buffers:
 
 
 class Rig:
-    """Measures on `device` the (N, K) of `shapes`; tests replace `timer`, `run` and `torch_device`."""
+    """Measures on `device` the (N, K) of `shapes` in a `quiet` or `busy` process, as it makes this one.
+
+    ValueError if this one can no longer be quiet. Tests replace `timer`, `run` and `torch_device`.
+    """
 
     def __init__(
-        self, device: Device, shapes: Iterable[tuple[int, int]], seed: int,
+        self, device: Device, shapes: Iterable[tuple[int, int]], seed: int, process: str = "quiet",
         timer: graphs.CudaGraphs | None = None, run: Run | None = None, torch_device: str = "cuda",
     ):  # fmt: skip
-        self.device, self.torch_device = device, torch_device
+        if torch_device == "cuda":
+            processes.enter(process)
+        self.device, self.process, self.torch_device = device, process, torch_device
         self.timer = timer or graphs.CudaGraphs()
         self.run = run or (lambda compiled, arguments, pdl: launch(compiled, arguments, pdl=pdl))
         self._probes: dict[tuple, CompiledKernel] = {}
@@ -78,23 +84,28 @@ class Rig:
         """GPU name and versions, as `Campaign` names them."""
         return clocks.describe(self._nvml)
 
-    def measure(self, task: Task) -> Measurement:
-        """Times one task and checks its result. ValueError if the result is wrong."""
+    def screen(self, task: Task) -> float | None:
+        """A brief look at a task: about how many us a launch takes, its result unchecked; None as `measure`."""
+        samples = self._time_task(task, self._outputs(task)[0], brief=True)
+        return None if samples is None else interval_of(samples).median
+
+    def measure(self, task: Task) -> Measurement | None:
+        """Times one task and checks its result; None if there is no such tactic here.
+
+        ValueError for a wrong result, and for the point of another process.
+        """
         point, problem = task.point, task.problem
+        if point.process != self.process:
+            raise ValueError(f"the point is of a {point.process} process, but this one is {self.process}")
         if point.kernel in BOUNDS:
             return self._measure_bound(point)
-        buffers = self._buffers(point)
-        kind = KERNELS.get(point.kernel, Tactic)  # a peer writes plain [M, N]
-        results = kind.results(problem)
+        buffers, (outs, empty) = self._buffers(point), self._outputs(task)
+        results = KERNELS.get(point.kernel, Tactic).results(problem)
         if point.kernel in PEERS:
             results = tuple(replace(result, tolerance=PEER_ERROR_LIMIT) for result in results)
-        empty = torch.from_numpy(kind.output(problem).view(np.int16)).view(torch.bfloat16).to(self.torch_device)
-        x, weights = buffers.x[: point.m], self._weights(point)
-        outs = empty.expand(len(weights), *empty.shape).clone()
-        if point.mode == "exposed":
-            samples: Samples = self._time_exposed(task, x, weights, outs)
-        else:
-            samples = self._time(point, self._launches(task, x, weights, outs))
+        samples = self._time_task(task, outs)
+        if samples is None:
+            return None
         errors = []
         for result in results:
             errors.append(buffers.error(outs, result))
@@ -137,7 +148,8 @@ class Rig:
     def sample_clocks(self, when: str, point: Point | None = None) -> None:
         """Notes clocks, power and temperature, as far as NVML tells them."""
         if self._nvml:
-            where = {} if point is None else {"n": point.n, "k": point.k, "m": point.m}
+            names = () if point is None else ("n", "k", "m", "process")
+            where = {name: getattr(point, name) for name in names}
             try:
                 self.clock_samples.append({"when": when, **where, **self._nvml.sample()})
             except Exception as error:  # never a reason to lose a measurement; the records say what is missing
@@ -152,23 +164,36 @@ class Rig:
             return True
         return False
 
+    def _outputs(self, task: Task) -> tuple[torch.Tensor, torch.Tensor]:
+        """Outputs `[copies, M, columns]` that nobody has written, and one such output."""
+        output = KERNELS.get(task.point.kernel, Tactic).output(task.problem)  # a peer writes plain [M, N]
+        empty = torch.from_numpy(output.view(np.int16)).view(torch.bfloat16).to(self.torch_device)
+        return empty.expand(len(self._weights(task.point)), *empty.shape).clone(), empty
+
     def _launches(self, task: Task, x: torch.Tensor, weights: torch.Tensor, outs: torch.Tensor) -> list[Launch]:
+        """One launch a copy of the weight; none if there is no such tactic here."""
         point, pdl = task.point, task.point.mode != "isolated"
-        if point.kernel in PEERS:
-            return peers.launches(point.kernel, point.tactic, x, weights, outs, pdl)
-        tactic, compiled = KERNELS[point.kernel].parse(point.tactic), compile_task(task, self.device.arch)
-        bound = [bind(compiled, tactic, x, weight, out) for weight, out in zip(weights, outs, strict=True)]
+        if point.kernel in PEERS and point.kernel not in peers.ADAPTED:
+            return peers.launches(point.kernel, point.tactic, x, weights, outs)
+        compiled = compile_task(task, self.device.arch)
+        bound = [arguments_of(task, compiled, x, weight, out) for weight, out in zip(weights, outs, strict=True)]
         return [functools.partial(self.run, compiled, arguments, pdl) for arguments in bound]
 
-    def _time_exposed(self, task: Task, x: torch.Tensor, weights: torch.Tensor, outs: torch.Tensor) -> ExposedSamples:
+    def _time_task(self, task: Task, outs: torch.Tensor, brief: bool = False) -> Samples | None:
         point = task.point
+        x, weights = self._buffers(point).x[: point.m], self._weights(point)
+        if point.mode != "exposed":
+            launches = self._launches(task, x, weights, outs)
+            return self._time(point, launches, brief=brief) if launches else None
         made, sums = x.new_empty(x.shape), x.new_empty(2 * point.m)  # a 32-bit word a token
         producer = self._probing(Producer(), point.m, (x, made, sums, point.k * BF16_BYTES // 16), True)
         launches = self._launches(task, made, weights, outs)
+        if not launches:
+            return None
         launches[0]()  # loads what a capture must not load; the timer does so for the producer
-        alone = self._time(point, [producer] * len(launches))
+        alone = self._time(point, [producer] * len(launches), brief=brief)
         pairs = [launch for behind in launches for launch in (producer, behind)]
-        return ExposedSamples(self._time(point, pairs, parts=2), alone)
+        return ExposedSamples(self._time(point, pairs, parts=2, brief=brief), alone)
 
     def _measure_bound(self, point: Point) -> Measurement:
         pdl = point.mode == "chained"
@@ -185,7 +210,7 @@ class Rig:
         samples = self.timer.time([floor], graphs.rounds_for(1, expected_us=2.0), width=graphs.WIDTH)
         return Measurement(samples, nan, size)
 
-    def _time(self, point: Point, launches: Sequence[Launch], parts: int = 1) -> list[float]:
+    def _time(self, point: Point, launches: Sequence[Launch], parts: int = 1, brief: bool = False) -> list[float]:
         """Microseconds per `parts` consecutive launches, which go through one copy of the weight."""
         weight_bytes, units = BF16_BYTES * point.n * point.k, len(launches) // parts
         expected_us = 1.5 + weight_bytes / 4.5e6 + (PRODUCER_US if point.mode == "exposed" else 0)
@@ -193,6 +218,8 @@ class Rig:
         if point.weights == "cold":
             copies = graphs.copies_for(weight_bytes, self.device.l2_bytes)
             graphs.check_rotation(rounds * units, copies, weight_bytes, self.device.l2_bytes)
+        if brief:
+            return [parts * sample for sample in self.timer.time(launches, rounds, graphs.BRIEF_REPLAYS)]
         during, earlier = None, self._sampled
         self._sampled = (point.n, point.k, point.m)
         if self._sampled != earlier:  # once for each problem is enough, and keeps the file small

@@ -5,12 +5,14 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from multiprocessing import get_context
+from typing import Any
 
-from ..artifact import CompiledKernel
+from ..artifact import CompiledKernel, LaunchArguments
 from ..problem import GemmProblem
 from ..records import Point, Samples
-from ..runtime import compile_kernel
+from ..runtime import bind, compile_kernel
 from ..tactics import KERNELS
+from . import peers
 
 Progress = Callable[[str, int, int], None]  #: (what, done, of how many)
 
@@ -24,10 +26,11 @@ class Task:
 
     @classmethod
     def of(
-        cls, kernel: str, problem: GemmProblem, tactic: object = "", mode: str = "chained", weights: str = "cold"
-    ) -> "Task":
+        cls, kernel: str, problem: GemmProblem, tactic: object = "", mode: str = "chained", weights: str = "cold",
+        process: str = "quiet",
+    ) -> "Task":  # fmt: skip
         """The task of `kernel`, one of ours or a peer, for `problem` as `seen_by` it."""
-        point = Point(kernel, problem.n, problem.k, problem.m, str(tactic), mode, weights)
+        point = Point(kernel, problem.n, problem.k, problem.m, str(tactic), mode, weights, process)
         return cls(point, seen_by(kernel, problem))
 
 
@@ -53,18 +56,36 @@ def sentence(error: BaseException) -> str:
     return text if isinstance(error, ValueError) and text else f"{type(error).__name__}: {text}".rstrip(": ")
 
 
+def compiled_for(task: Task) -> dict[str, Any] | None:
+    """What the binary of a task is compiled for, beside its tactic; None if this package compiles none for it."""
+    kernel, tactic = task.point.kernel, task.point.tactic
+    if kernel in KERNELS:
+        return KERNELS[kernel].parse(tactic).specialisation(task.problem)
+    return peers.specialisation(kernel, tactic, task.problem) if kernel in peers.ADAPTED else None
+
+
 def compile_task(task: Task, arch: str) -> CompiledKernel:
-    """The binary of a task of ours, with PDL: from the caches, or compiled."""
-    return compile_kernel(KERNELS[task.point.kernel].parse(task.point.tactic), task.problem, arch, pdl=True)
+    """The binary of a task of ours or of an adapted peer, with PDL: from the caches, or compiled."""
+    kernel, tactic = task.point.kernel, task.point.tactic
+    if kernel in KERNELS:
+        return compile_kernel(KERNELS[kernel].parse(tactic), task.problem, arch, pdl=True)
+    return peers.compile_peer(kernel, tactic, task.problem, arch)
+
+
+def arguments_of(task: Task, compiled: CompiledKernel, x: Any, weight: Any, out: Any) -> LaunchArguments:
+    """One launch of that binary."""
+    kernel, tactic = task.point.kernel, task.point.tactic
+    if kernel in KERNELS:
+        return bind(compiled, KERNELS[kernel].parse(tactic), x, weight, out)
+    return peers.arguments(kernel, tactic, x, weight, out)
 
 
 def compile_all(arch: str, tasks: Sequence[Task], progress: Progress) -> dict[Point, str]:
     """Compiles what `tasks` need into the cache, on every core; returns why, for each point that does not compile."""
     jobs: dict[tuple, list[Task]] = {}  # tasks by their binary
     for task in tasks:
-        if (kernel := task.point.kernel) in KERNELS:
-            compiled_for = KERNELS[kernel].parse(task.point.tactic).specialisation(task.problem)
-            jobs.setdefault((kernel, task.point.tactic, *compiled_for.items()), []).append(task)
+        if (special := compiled_for(task)) is not None:
+            jobs.setdefault((task.point.kernel, task.point.tactic, *special.items()), []).append(task)
     wrong: dict[Point, str] = {}
     pool = ProcessPoolExecutor(min(os.cpu_count() or 1, len(jobs) or 1), mp_context=get_context("spawn"))
     try:

@@ -24,22 +24,33 @@ class Failed(Exception):
 
 
 class Worker(AbstractContextManager["Worker"]):
-    """The `Rig` that `make()`, which is pickled, builds in a spawned process; `limit_s` bounds every call.
+    """The `Rig` that `make(process)`, which is pickled, builds in a spawned process; `limit_s` bounds every call.
 
-    What the rig raises becomes `Failed`; a process that cannot be started or killed is RuntimeError.
+    `process` is the state that it starts in, see `enter`. What the rig raises becomes `Failed`; a process that cannot
+    be started or killed is RuntimeError.
     """
 
-    def __init__(self, make: Callable[[], Any], limit_s: float = LIMIT_S):
-        self.make, self.limit_s = make, limit_s
+    def __init__(self, make: Callable[[str], Any], limit_s: float = LIMIT_S, process: str = "quiet"):
+        self.make, self.limit_s, self.state = make, limit_s, process
         self.clock_samples: list[dict] = []
         self._process: BaseProcess | None = None
         self._connection: Connection
+
+    def enter(self, process: str) -> None:
+        """Measures in a `quiet` or `busy` process from here on: in a new one, if this was in the other state."""
+        if process != self.state:
+            self.close()
+        self.state = process
 
     def describe(self) -> dict[str, Any]:
         """See `Rig.describe`."""
         return self._call("describe")
 
-    def measure(self, task: Task) -> Measurement:
+    def screen(self, task: Task) -> float | None:
+        """See `Rig.screen`."""
+        return self._call("screen", task)
+
+    def measure(self, task: Task) -> Measurement | None:
         """See `Rig.measure`."""
         return self._call("measure", task)
 
@@ -79,7 +90,8 @@ class Worker(AbstractContextManager["Worker"]):
     def _start(self) -> BaseProcess:
         spawn = get_context("spawn")
         self._connection, other = spawn.Pipe()
-        process = spawn.Process(target=_serve, args=(other, self.make), name="skinny-gemm bench", daemon=False)
+        arguments = other, self.make, self.state
+        process = spawn.Process(target=_serve, args=arguments, name="skinny-gemm bench", daemon=False)
         process.start()
         self._process = process
         other.close()  # so that the end of the process ends the pipe
@@ -106,11 +118,11 @@ class Worker(AbstractContextManager["Worker"]):
         raise Failed(f"no result after {limit_s:g} s: killed")
 
 
-def _serve(connection: Connection, make: Callable[[], Any]) -> None:
+def _serve(connection: Connection, make: Callable[[str], Any], process: str) -> None:
     """Answers calls until the other end closes: (result, failure in words or None, new clock samples, context lost)."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is the campaign's to handle
     try:
-        rig = make()
+        rig = make(process)
     except Exception as error:
         connection.send((None, sentence(error), [], True))
         sys.exit(1)

@@ -10,8 +10,9 @@ from click.core import ParameterSource
 from .. import device as devices
 from .. import records
 from ..catalogue import shapes
+from ..checks import check_choice
 from ..problem import GemmProblem
-from .options import CAMPAIGN, DEVICE, KERNEL, SPLIT, VALID, Answer, Given, command, option
+from .options import CAMPAIGN, DEVICE, KERNEL, PROCESS, SPLIT, VALID, Answer, Given, command, option
 from .progress import progress
 
 
@@ -27,15 +28,22 @@ from .progress import progress
     option("--tactics", default="default", help="default, coarse, full, or some between spaces."),
     option("--modes", default="isolated,chained",
            help="Comma-separated; also exposed. With :default behind it a mode is of the default tactic only."),
+    option("--processes", default="quiet", help="quiet, busy (has used many streams, as a server has), or both."),
     option("--out", type=click.Path(path_type=Path), help="Campaign folder; by default under data/campaigns."),
-    option("--peers", default="all", help="all, none, or names: cublas,triton,flashinfer."),
+    option("--peers", default="all", help=f"all, none, or names: {','.join(records.PEERS)}."),
     option("--bounds/--no-bounds", default=True, help="Measure streaming bounds and ceilings."),
+    option("--most", type=int, help="Time all tactics of a kernel briefly and only this many of them in full."),
     option("--resume", is_flag=True, help="Continue the campaign in --out."),
     option("--seconds", type=float, help="Stop after this long; --resume continues."),
     option("--limit", type=float, help="Seconds for one tactic, 120 by default; then it has failed."),
+    option("--compile-only", metavar="DEVICE",
+           help="Measure nothing: fill the cache with all binaries for this GPU, such as h200. Needs none."),
 )  # fmt: skip
 def bench(given: Given) -> Answer:
     """Measure on the GPU and record a campaign under data/campaigns.
+
+    Tactics and peers are compiled first. With --compile-only that is all, on any machine: a cache ($SKINNY_GEMM_CACHE)
+    filled so serves the same command on a host with the GPU.
 
     KERNEL is a kernel's name, or decode: whole decode steps of a model, Dense 8B or Kimi K3, with our kernels and with
     PyTorch's linear, recorded under data/decode. It takes --model, --m (1,8,16,32 by default) and --out, a file.
@@ -61,13 +69,23 @@ def _bench_decode(given: Given) -> Answer:
 
 def _bench_kernel(given: Given) -> Answer:
     from ..bench import campaign, plan
+    from ..runtime.cache import cache_dir
     from ..tactics.sweep import CHOICES
 
     problems, modes = _problems(given), given.modes.split(",")
     tactics = given.tactics if given.tactics in CHOICES else given.tactics.split()
     peers = {"all": records.PEERS, "none": ()}.get(given.peers, given.peers.split(","))
-    request = plan.Request(given.kernel, problems, _ms(given), tactics, modes, peers, given.bounds)
+    more = dict(processes=given.processes.split(","), most=given.most)
+    request = plan.Request(given.kernel, problems, _ms(given), tactics, modes, peers, given.bounds, **more)
     limit_s = campaign.LIMIT_S if given.limit is None else given.limit
+    if given.compile_only is not None:
+        with progress(log=True) as report:
+            wrong, left_out = campaign.compile_only(request, devices.get(given.compile_only), report)
+        failed = [f"{point}: {reason}" for point, reason in wrong.items()]
+        found = {"cache": str(cache_dir()), "failed": failed, "left_out": left_out}
+        return Answer(
+            found, "\n".join([f"compiled into {cache_dir()}", *failed, *(f"left out: {s}" for s in left_out)])
+        )
     with progress(log=True) as report:
         folder = campaign.bench(request, given.out, given.resume, given.seconds, limit_s, report)
     complete = records.load_campaign(folder).complete
@@ -125,16 +143,19 @@ def compare(given: Given) -> Answer:
     return Answer(comparison.report(), "\n".join(comparison.lines()))
 
 
-@command("summary", CAMPAIGN)
+@command("summary", CAMPAIGN, option("--process", help="Only what this process measured, quiet or busy."))
 def summary(given: Given) -> Answer:
     """Show a campaign in one table: our best tactics, the streaming bound and the peers, problem by problem.
 
     CAMPAIGN is an id under data/campaigns, or a folder.
     """
+    from ..records.best import measured_in
     from ..records.standing import summary
 
+    if given.process is not None:
+        check_choice("process", given.process, records.PROCESSES)
     described, rows = records.read_campaign(records.store.campaign_folder(given.campaign))
-    lines = summary(described, rows)
+    lines = summary(described, rows if given.process is None else measured_in(given.process, rows))
     return Answer({"campaign": asdict(described), "lines": lines}, "\n".join(lines))
 
 
@@ -164,13 +185,13 @@ def pruning(given: Given) -> Answer:
     return Answer(plain, "\n".join(lines(swept)))
 
 
-@command("standing", DEVICE)
+@command("standing", PROCESS, DEVICE)
 def standing(given: Given) -> Answer:
     """Show how our best compares with the peers' best, over all records of a device."""
     from ..records.standing import standing
 
     name = devices.get(given.device).name
-    lines = standing(row for row in records.rows() if row.device == name)
+    lines = standing((row for row in records.rows() if row.device == name), given.process)
     return Answer({"device": name, "lines": lines}, "\n".join(lines))
 
 
@@ -189,7 +210,10 @@ def fit(given: Given) -> Answer:
     from ..records import fit, model
 
     if given.show:
-        fits = [{"kernel": kernel, "mode": mode, **asdict(fitted)} for (kernel, mode), fitted in model.fits().items()]
+        fits = [
+            {"kernel": kernel, "mode": mode, "process": process, **asdict(fitted)}
+            for (kernel, mode, process), fitted in model.fits().items()
+        ]
         return Answer(fits, "\n".join(fit.lines()))
     path = fit.write_fit()
     return Answer({"file": str(path)}, f"wrote {path}")

@@ -26,6 +26,7 @@ SPLIT = option("--split", type=int, help="Of a front: router rows, padding inclu
 VALID = option("--valid", type=int, help="Of a front: router rows that are experts; --split by default.")
 TACTIC = option("--tactic", help="Comma-separated fields; the default tactic if absent.")
 MODE = option("--mode", default="chained", help="Launches: isolated, chained or exposed.")
+PROCESS = option("--process", help="Process that measured: quiet or busy; by default busy where that is recorded.")
 DEVICE = option("--device", default=REFERENCE, help="Whose limits apply.")
 JSON = option("--json", is_flag=True, help="Print JSON.")
 

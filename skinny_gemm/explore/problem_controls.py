@@ -1,13 +1,17 @@
 """What explorers of one problem, and of one tactic on it, share: their controls. Nothing here knows a kernel."""
 
+from collections.abc import Iterable
 from dataclasses import fields
 from functools import partial
+from typing import Any
 
 import ipywidgets as widgets
 
 from .. import catalogue
 from .. import device as devices
 from ..problem import GemmProblem
+from ..records import PROCESSES
+from ..records.best import answering
 from ..tactics import KERNELS, MAX_M, Tactic, tactic_type
 from . import markup
 from .base import Explorer
@@ -15,7 +19,10 @@ from .controls import Choice, dropdown, in_a_row, slider, toggles
 
 
 class ProblemControls(Explorer):
-    """Device, model and projection (or N, K), and M; a subclass calls `build`, adds to it, then calls `__init__`."""
+    """Device, model and projection (or N, K), and M; a subclass calls `build`, adds to it, then calls `__init__`.
+
+    One that shows records also has `process`, which it puts into a row, and asks with `offer_process`.
+    """
 
     def build(self, device: str, projection: str) -> None:
         """Makes the controls for `projection` of the first model."""
@@ -28,6 +35,8 @@ class ProblemControls(Explorer):
         self.n = widgets.BoundedIntText(value=16, description="N", **typed)
         self.k = widgets.BoundedIntText(value=128, description="K", **typed)
         self.m = slider("M", 1, MAX_M, 8, "420px")
+        self.process = toggles("process", list(PROCESSES), "quiet")
+        self._asked: object = None
         self._offer_projections(projection)
         self.model.observe(lambda _: self._offer_projections(), "value")
         self.projection.observe(lambda _: self._take_projection(), "value")
@@ -43,6 +52,17 @@ class ProblemControls(Explorer):
     def problem(self) -> GemmProblem:
         """M, N and K on screen."""
         return GemmProblem(self.m.value, self.n.value, self.k.value)
+
+    def offer_process(self, question: object, ours: Iterable[Any]) -> None:
+        """Offers the choice of the process where `ours`, the rows of our kernels that are recorded, hold both states.
+
+        Each new `question` starts at what is `answering`.
+        """
+        if question != self._asked:
+            self._asked, ours = question, list(ours)
+            with self.quietly():
+                self.process.value = answering(ours)
+            self.process.layout.display = "" if {row.process for row in ours} == {*PROCESSES} else "none"
 
     def _offer_projections(self, preferred: str | None = None) -> None:
         self.projection.disabled = custom = self.model.value is None

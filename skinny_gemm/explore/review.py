@@ -26,7 +26,7 @@ class ReviewExplorer(ProblemControls):
     def __init__(self, data_dir: Path | None = None, device: str = devices.REFERENCE, projection: str = "latent_down"):
         self._all, self.campaigns = records.rows(data_dir), records.campaigns(data_dir)
         self._of_weight = lru_cache(maxsize=16)(self._weight_rows)
-        self._offered: tuple = ()  # problem, mode and device that the lists are for
+        self._offered: tuple = ()  # problem, mode, device and process that the lists are for
         self._notes: dict[Tactic, str] = {}  # why a tactic is suggested
         self.mode = toggles("launches", list(records.MODES), "chained")
         self.lists = {name: widgets.SelectMultiple(options=[], **looks(name, "360px")) for name in KERNELS}
@@ -36,18 +36,18 @@ class ReviewExplorer(ProblemControls):
         self.answer, self.status, self._left_out = widgets.HTML(), widgets.HTML(), markup.left_out(data_dir)
         self.pictures, self.progress = [Picture(), Picture()], Progress()
         self.build(device, projection)
-        self.rows[0].append(self.mode)
+        self.rows[0] += [self.mode, self.process]
         self.rows[2].append(self.suggest_button)
         self.rows += [[*self.lists.values()], [self.first, self.page]]
-        self.watched += [self.mode, *self.lists.values(), self.first, self.page]
+        self.watched += [self.mode, self.process, *self.lists.values(), self.first, self.page]
         super().__init__(self.rows, [self.answer, *self.pictures, self.status, self.progress], self.watched)
         self.export_button.description = "Export pack"
         self.export_button.tooltip = "one PDF, every page as SVG and PNG, CSV, provenance, the command to reproduce"
 
     @property
     def recorded(self) -> tuple[records.Record, ...]:
-        """The records of the weight on screen."""
-        return self._of_weight(self.n.value, self.k.value, self.mode.value, self.device.value)
+        """The records of the weight and the process on screen."""
+        return tuple(tables.measured_in(self.process.value, self._of_either()))
 
     @property
     def chosen(self) -> list[Tactic]:
@@ -63,7 +63,8 @@ class ReviewExplorer(ProblemControls):
         if not tactics and any(box.options for box in self.lists.values()):
             raise ValueError("No candidate is chosen: choose some tactics in the lists.")
         proposed = [(tactic, self._notes.get(tactic, "")) for tactic in tactics]
-        return review_of(self.problem, self.gpu, self.mode.value, proposed, self.recorded, self.campaigns)
+        launches = self.mode.value, self.process.value
+        return review_of(self.problem, self.gpu, *launches, proposed, self.recorded, self.campaigns)
 
     def take_suggested(self) -> None:
         """Chooses what is worth a look: of each kernel the fastest and the default tactic, and the runner-up."""
@@ -79,7 +80,8 @@ class ReviewExplorer(ProblemControls):
             for picture in self.pictures:
                 picture.hide()
             raise
-        facts, key = review.provenance(), (review.candidates, review.problem, review.mode, review.device.name)
+        facts, launches = review.provenance(), (review.mode, review.process)
+        key = review.candidates, review.problem, *launches, review.device.name
         sheets = getattr(pages, self.page.value)(review)
         for picture, sheet in zip(self.pictures, sheets, strict=False):
             picture.show((self.page.value, *key), partial(getattr, sheet, "figure"), facts)
@@ -103,7 +105,10 @@ class ReviewExplorer(ProblemControls):
 
     def _offer(self) -> None:
         """Lists the tactics of the problem on screen, the suggested ones chosen if it is another than before."""
-        key = self.problem, self.mode.value, self.device.value
+        question = self.problem, self.mode.value, self.device.value
+        of_problem = (row for row in self._of_either() if row.m == self.m.value)
+        self.offer_process(question, tables.competing(of_problem))
+        key = *question, self.process.value
         fresh, self._offered = key != self._offered, key
         with self.quietly():
             if fresh:
@@ -120,7 +125,11 @@ class ReviewExplorer(ProblemControls):
             self.first.options = [(f"{tactic.kernel} {tactic}", tactic) for tactic in chosen]
             self.first.value = before if before in chosen and not fresh else next(iter(chosen), None)
 
+    def _of_either(self) -> tuple[records.Record, ...]:
+        """The records of the weight on screen, of either process."""
+        return self._of_weight(self.n.value, self.k.value, self.mode.value, self.device.value)
+
     def _weight_rows(self, *wanted: Any) -> tuple[records.Record, ...]:
-        """The newest records, cold, of (N, K, mode, device)."""
+        """The newest records, cold, of (N, K, mode, device), of either process."""
         rows = (r for r in self._all if (r.n, r.k, r.mode, r.device) == wanted and r.weights == "cold")
         return tuple(tables.newest(rows))

@@ -5,6 +5,7 @@ import secrets
 import threading
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -34,15 +35,16 @@ class TacticExplorer(TacticControls):
     """Controls for shape, kernel and tactic; legality in words; shared memory; and charts of one of three kinds.
 
     `data_dir` holds the recorded campaigns (the repository's data/ by default), `device` is a catalogued name,
-    `machine(gpu, shapes)` makes the `bench.rig.Rig` with which *Measure live* times the tactic where a GPU is.
+    `machine(gpu, shapes, process)` makes the `bench.rig.Rig` with which *Measure live* times the tactic where a GPU is.
     """
 
     def __init__(self, data_dir: Path | None = None, device: str = devices.REFERENCE, machine: Callable | None = None):
         self.data_dir, self._left_out = data_dir, markup.left_out(data_dir)
         self.records, self.campaigns = records.load(data_dir), records.campaigns(data_dir)
+        self._of_weight = lru_cache(maxsize=4)(partial(recorded, self.records))
         self.live = self._table = self.records[:0]
         self.machine = machine or _machine
-        self._key: tuple = ()  # what `_table` holds the points of: N, K, device, mode, and how many were measured live
+        self._key: tuple = ()  # of `_table`: N, K, device, mode, process, and how many points were measured live
         self._stop = threading.Event()
         self.mode = toggles("launches", list(records.MODES), "chained")
         self.best_button = self.guarded_button("Best recorded", "the fastest recorded tactic", self.take_best)
@@ -62,30 +64,39 @@ class TacticExplorer(TacticControls):
         self.charts = dict(zip(SHOWN, (against_m, self.against_fields, self.sensitivity), strict=True))
         sweep = widgets.HBox([self.live_button, self.cancel_button, self.progress])
         self.build(device, "latent_down")
-        self.rows[0].append(self.mode)
+        self.rows[0] += [self.mode, self.process]
         self.rows[2] += [self.best_button, self.compile_button]
         pictures = [self.smem, self.numbers, self.shown, *self.charts.values(), self.status, sweep]
-        super().__init__(self.rows, pictures, [*self.watched, self.mode, self.shown])
+        super().__init__(self.rows, pictures, [*self.watched, self.mode, self.process, self.shown])
 
     @property
     def view(self) -> views.TacticView:
         """All that is on screen, as data."""
-        n, k, device, mode = self.n.value, self.k.value, self.device.value, self.mode.value
-        key = n, k, device, mode, len(self.live)
+        n, k, device, mode = self._weight
+        process = self.process.value
+        key = *self._weight, process, len(self.live)
         if self._key != key:
-            table = recorded(self.records, n, k, device, mode)
+            table = self._of_weight(*self._weight)
+            table = table[table.process == process]
             fresh = self.live[(self.live.device == device) & (self.live["mode"] == mode)]
-            if len(fresh):
+            if len(fresh := fresh[fresh.process == process]):
                 live = measured(fresh.assign(live=True), n, k)
                 table = pd.concat([table, live]) if len(table) else live
             self._key, self._table = key, table
         campaigns = used(self._table, self.campaigns)
-        return views.TacticView(self.kernel.value, self.tactic, self.problem, self.gpu, mode, self._table, campaigns)
+        shown = self.kernel.value, self.tactic, self.problem, self.gpu, mode, self._table, campaigns, process
+        return views.TacticView(*shown)
+
+    @property
+    def _weight(self) -> tuple[int, int, str, str]:
+        """N, K, device and mode on screen."""
+        return self.n.value, self.k.value, self.device.value, self.mode.value
 
     def take_best(self) -> None:
         """Sets the controls to the fastest recorded tactic of this problem; ValueError in words if none is recorded."""
-        n, k, m, device, mode = self.n.value, self.k.value, self.m.value, self.device.value, self.mode.value
-        best = tables.best(n, k, m, mode, device, self.kernel.value, self.data_dir)
+        n, k, device, mode = self._weight
+        asked = n, k, self.m.value, mode, device, self.kernel.value, self.data_dir
+        best = tables.best(*asked, process=self.process.value)
         self.take(self.kind.parse(best.tactic))
         self.draw()
 
@@ -100,9 +111,9 @@ class TacticExplorer(TacticControls):
         gpu = devices.current()
         if gpu is None or gpu.name != self.gpu.name:
             raise ValueError(f"The GPU here is {gpu.title if gpu else 'none'}, but {self.gpu.title} is on screen.")
-        tactic, n, k, mode = self.checked(), self.n.value, self.k.value, self.mode.value
+        tactic, process, (n, k, _, mode) = self.checked(), self.process.value, self._weight
         ms = [m for m in sorted({*MS, self.m.value}) if tactic.why_not(GemmProblem(m, n, k), gpu) is None]
-        tasks = [Task.of(tactic.kernel, GemmProblem(m, n, k), tactic, mode) for m in ms]
+        tasks = [Task.of(tactic.kernel, GemmProblem(m, n, k), tactic, mode, process=process) for m in ms]
         self._stop.clear()
         self.progress.value, self.progress.max = 0, len(tasks)
         self._measuring(True)
@@ -111,6 +122,9 @@ class TacticExplorer(TacticControls):
         return thread
 
     def draw(self) -> None:
+        table = self._of_weight(*self._weight)
+        ours = table[table.kernel == self.kernel.value]
+        self.offer_process((*self._weight, self.kernel.value), ours.itertuples())
         legal, view = self.judge(), self.view
         if legal:
             self.smem.show((legal, view.problem, view.device.name), view.smem, view.modelled())
@@ -151,7 +165,8 @@ class TacticExplorer(TacticControls):
     def _sweep(self, gpu: devices.Device, tasks: list[Task]) -> None:
         """Measures `tasks` one by one, each drawn as it comes, until done or cancelled."""
         try:
-            machine = self.machine(gpu, [(tasks[0].point.n, tasks[0].point.k)])
+            first = tasks[0].point
+            machine = self.machine(gpu, [(first.n, first.k)], first.process)
             for done, task in enumerate(tasks, 1):
                 if self._stop.is_set():
                     return
@@ -167,10 +182,10 @@ class TacticExplorer(TacticControls):
         self.cancel_button.layout.display = self.progress.layout.display = "" if on else "none"
 
 
-def _machine(gpu: devices.Device, shapes: list[tuple[int, int]]) -> Any:
+def _machine(gpu: devices.Device, shapes: list[tuple[int, int]], process: str) -> Any:
     from ..bench.rig import Rig  # which loads the compiler
 
-    return Rig(gpu, shapes, secrets.randbits(32))
+    return Rig(gpu, shapes, secrets.randbits(32), process)
 
 
 def _binary(tactic: Tactic, problem: GemmProblem, gpu: devices.Device) -> tuple:

@@ -10,8 +10,8 @@ from typing import Any
 from matplotlib.figure import Figure
 
 SMALL, TEXT, TITLE, FOOTER = 9.5, 11.0, 12.5, 9.5  #: points; at 10 inches of width they read from the back of a room
-DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)), (0, (7, 2)))
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)), (0, (7, 2)), (0, (3, 1, 1, 1)), (0, (9, 1, 3, 1)))
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
 HATCHES = ("", "///", "..", "xx", "\\\\", "++", "oo", "--")
 
 

@@ -22,6 +22,7 @@ from ..checks import check_choice
 from ..device import Device
 from ..problem import GemmProblem
 from ..records import MODES, PEERS, campaigns, load
+from ..records.best import answering
 from ..tactics import KERNELS, Tactic, tactic_type
 from . import charts, layout, style
 from .charts import LIVE, MODEL, Series, against_m, best_of_peers, in_roofline
@@ -226,13 +227,19 @@ class TacticView(TacticData):
 
 def tactic_view(
     kernel: str, tactic: Tactic | None, problem: GemmProblem, device: Device, mode: str = "chained",
-    data_dir: Path | None = None,
+    data_dir: Path | None = None, process: str | None = None,
 ) -> TacticView:  # fmt: skip
-    """The view of `tactic` with what `data_dir` (by default data/) holds for it; ValueError on an unknown mode."""
+    """The view of `tactic` with what `data_dir` (by default data/) holds for it.
+
+    Of the `process` asked for, by default of the one `answering` for this kernel and weight. ValueError on an unknown
+    mode or process.
+    """
     check_choice("mode", mode, MODES)
     problem = tactic_type(kernel).problem(problem)
     table = recorded(load(data_dir), problem.n, problem.k, device.name, mode)
-    return TacticView(kernel, tactic, problem, device, mode, table, used(table, campaigns(data_dir)))
+    process = answering(list(table[table.kernel == kernel].itertuples()), process)
+    table = table[table.process == process]
+    return TacticView(kernel, tactic, problem, device, mode, table, used(table, campaigns(data_dir)), process)
 
 
 def _draw_context(panel: Panel, tactics: Sequence[Sequence]) -> None:

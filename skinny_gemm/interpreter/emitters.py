@@ -114,7 +114,8 @@ def convert_integer(w: Writer, ins: Instruction) -> None:
 def load_parameter(w: Writer, ins: Instruction) -> None:
     d, a = ins.operands
     place = w.parameters[a.base].offset + a.offset, width_of(ins.op[-1]) // 8
-    if place not in {(p.offset, p.size) for p in w.parameters.values()}:  # only whole parameters
+    whole = w.parameters[a.base]
+    if not (whole.packed or place == (whole.offset, whole.size)):  # what a packed one holds is known when it is bound
         w.refuse()
     w.result(d, f"g.parameter({place[0]}, {place[1]})", f"b{8 * place[1]}")
 

@@ -91,6 +91,10 @@ class Group(Place):
     def parameter(self, offset: int, size: int) -> Array:
         """The kernel parameter at an offset."""
         if (offset, size) not in self.parameters:
+            if (offset, size) not in self.machine.parameters:
+                raise ValueError(
+                    f"the kernel reads {size} bytes at byte {offset} of its parameters, which hold no value"
+                )
             self.parameters[offset, size] = ops.select(self.machine.parameters[offset, size], self.rows, None)
         return self.parameters[offset, size]
 

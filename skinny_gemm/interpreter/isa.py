@@ -35,7 +35,7 @@ WORDS = {
     "NARROW": "u16|u32|s16|s32",
     "PREFETCH": PREFETCH,
     "EVICT": f"{EVICT}|L2::evict_unchanged",
-    "HINT": "L1::evict_normal|L1::evict_unchanged|L1::evict_first|L1::evict_last|L1::no_allocate|"
+    "HINT": "cg|cs|L1::evict_normal|L1::evict_unchanged|L1::evict_first|L1::evict_last|L1::no_allocate|"
     f"{EVICT}|{PREFETCH}|{CACHE_HINT}",
     "ORDER": "|".join(ORDERS),
     "SPACE": "|".join(SPACES),

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..artifact import CompiledKernel, LaunchArguments, Parameter
+from ..artifact import CompiledKernel, LaunchArguments, Parameter, arguments_of
 from ..checks import is_integer
 from ..layouts import WARP
 from . import codegen, flow, parser
@@ -207,8 +207,7 @@ def bound_parameters(
     """
     if len(arguments.values) != len(compiled.parameters):
         raise ValueError(f"{len(arguments.values)} values are given for {len(compiled.parameters)} parameters.")
-    if len(kernel.parameters) != len(compiled.parameters):
-        raise ValueError(f"the PTX has {len(kernel.parameters)} parameters, the artifact {len(compiled.parameters)}.")
+    placed = places_of(kernel.parameters, compiled.parameters)
     memory, parameters, outputs = GlobalMemory(), {}, []
 
     def buffers_of(spec: Parameter, array: np.ndarray) -> list[Buffer]:
@@ -218,9 +217,9 @@ def bound_parameters(
             outputs.append((array, buffers))
         return buffers
 
-    for declared, spec, value in zip(kernel.parameters, compiled.parameters, arguments.values, strict=True):
+    for (offset, size), spec, value in zip(placed, compiled.parameters, arguments.values, strict=True):
         if spec.kind != "pointer":
-            bits = 8 * declared.size
+            bits = 8 * size
             if not is_integer(value) or not -(1 << bits - 1) <= value < 1 << bits - 1:
                 raise ValueError(f"{spec.name} is {value!r}; it must be a signed integer of {bits} bits.")
             numbers = [int(value) & (1 << bits) - 1]
@@ -237,6 +236,23 @@ def bound_parameters(
             numbers = [memory.add(spec.name, members[0].bytes, False, arrays[0], members).base for members in twins]
         else:
             numbers = [buffer.base for buffer in buffers_of(spec, as_bytes(value, spec.name))]
-        dtype = np.uint32 if declared.size == 4 else np.uint64
-        parameters[declared.offset, declared.size] = np.array(numbers, dtype).reshape(-1, 1, 1)
+        parameters[offset, size] = np.array(numbers, np.uint32 if size == 4 else np.uint64).reshape(-1, 1, 1)
     return memory, parameters, outputs
+
+
+def places_of(declared: Sequence[parser.Parameter], specs: Sequence[Parameter]) -> list[tuple[int, int]]:
+    """(offset, size) of each of `specs`; ValueError unless they fill the parameters that the PTX declares."""
+    arguments = arguments_of(specs)
+    if len(declared) != len(arguments):
+        raise ValueError(f"the PTX has {len(declared)} parameters, the artifact {len(arguments)}.")
+    places = []
+    for whole, members in zip(declared, arguments, strict=True):
+        sizes = [4 if member.kind == "i32" else 8 for member in members]
+        end = whole.offset
+        for size in sizes:
+            places.append((-(-end // size) * size, size))
+            end = sum(places[-1])
+        if -(-end // max(sizes)) * max(sizes) != whole.offset + whole.size:
+            names, held = ", ".join(member.name for member in members), end - whole.offset
+            raise ValueError(f"{names}: {held} bytes, but the PTX has a parameter of {whole.size} for them.")
+    return places

@@ -6,6 +6,7 @@ declarations, labels, guards, and inline-assembly blocks that open a scope and r
 
 import re
 from collections import ChainMap
+from collections.abc import Iterator
 from functools import cache
 from itertools import zip_longest
 from typing import Any, NamedTuple
@@ -88,6 +89,7 @@ class Parameter(NamedTuple):
     name: str
     offset: int
     size: int
+    packed: bool = False  #: an array of bytes, whose parts are loaded one by one
 
 
 class Kernel(NamedTuple):
@@ -104,7 +106,7 @@ class Kernel(NamedTuple):
 _COMMENT = re.compile(r"/(?:/[^\n]*|\*.*?\*/)", re.S)
 _BRACE = re.compile(r"[{}]")
 _ENTRY = re.compile(r"\.entry\s+([\w$]+)\s*\(([^)]*)\)([^{]*)\{", re.S)
-_PARAM = re.compile(r"\.param\s+\.([a-z]\d+)\b.*?([\w$]+)\s*$", re.S)
+_PARAM = re.compile(r"\.param\s+(?:\.align\s+(\d+)\s+)?\.([a-z]\d+)\b.*?([\w$]+)\s*(?:\[(\d+)\])?$", re.S)
 _SHARED = re.compile(
     r"\.(?P<extern>extern\s+\.)?shared\s+(?:\.align\s+(?P<align>\d+)\s+)?\.(?P<type>[a-z]+\d+)\s+(?P<name>[\w$]+)"
     r"\s*(?:\[(?P<count>\d*)\])?\s*;"
@@ -114,7 +116,7 @@ _GUARD = re.compile(r"@(!?)\s*([%\w$]+)\s+")
 _REG_DECL = re.compile(r"\.reg\s+\.(pred|[a-z]+\d+)\s+(.*)", re.S)
 _REG_RANGE = re.compile(r"([%\w$]+?)<(\d+)>$")
 _OPERAND = re.compile(r"\{[^}]*\}|\[[^\]]*\]|[^\s,|]+(?:\s*\|\s*[^\s,|]+)?|\|")
-_PIECE = re.compile(r"[^;{}\n]*(?:\{[^{}\n;]*\}[^;{}\n]*)*;|[{}]|[^;{}\s][^;{}\n]*|\n")
+_PIECE = re.compile(r"[^;{}\n]*(?:\s*\{[^{}\n;]*\}[^;{}\n]*)*;|[{}]|[^;{}\s][^;{}\n]*|\n")
 _FLOAT = re.compile(r"0(?:[fF]([0-9a-fA-F]{8})|[dD][0-9a-fA-F]{16})")
 _SPECIAL = ("%tid", "%ntid", "%ctaid", "%nctaid", "%laneid", "%warpid", "%nwarpid", "%cluster", "%ncluster",
             "%is_explicit", "%smid", "%clock", "%globaltimer")  # fmt: skip
@@ -145,6 +147,14 @@ def parse(text: str) -> dict[str, Kernel]:
     return kernels
 
 
+def parameters_of(text: str) -> tuple[Parameter, ...]:
+    """The parameters of the first entry function of a PTX module. Raises `PtxSyntaxError` without one."""
+    entry = _ENTRY.search(text)
+    if not entry:
+        raise PtxSyntaxError("The PTX text holds no .entry function.")
+    return tuple(_parameters(entry[2], text.count("\n", 0, entry.end()) + 1))
+
+
 @cache
 def width_of(kind: str) -> int:
     """Bits of a PTX type such as `u32` or `bf16x2`; a predicate has one."""
@@ -167,6 +177,19 @@ def _aligned(offset: int, size: int) -> int:
     return -(-offset // size) * size
 
 
+def _parameters(declarations: str, line: int) -> Iterator[Parameter]:
+    offset = 0
+    for part in filter(None, map(str.strip, declarations.split(","))):
+        match = _PARAM.match(part)
+        if not match:
+            raise PtxSyntaxError(f"Line {line}: cannot read the parameter declaration {part!r}.")
+        align, kind, name, count = match.groups()
+        size = width_of(kind) // 8
+        offset = _aligned(offset, int(align or size))
+        yield Parameter(name, offset, size * int(count or 1), count is not None)
+        offset += size * int(count or 1)
+
+
 class _Scope(dict[str, Any]):
     """A body or a block in it: its operands as written -> parsed, its registers, labels and those around it."""
 
@@ -185,7 +208,7 @@ class _Function:
 
     def __init__(self, clean: str, entry: re.Match, end: int, header: str):
         self.line = clean.count("\n", 0, entry.end()) + 1
-        self.parameters = tuple(self.read_parameters(entry[2]))
+        self.parameters = tuple(_parameters(entry[2], self.line))
         self.widths: dict[str, int] = {}
         self.symbols: dict[str, int] = {}
         self.raw: list[tuple[int, int, str, _Scope]] = []  # instructions before their operands are resolved
@@ -194,17 +217,6 @@ class _Function:
         self.read_body(body)
         instructions = tuple(self.resolve(*raw) for raw in self.raw)
         self.kernel = Kernel(entry[1], self.parameters, instructions, self.widths, static, dynamic)
-
-    def read_parameters(self, text):
-        offset = 0
-        for part in filter(None, map(str.strip, text.split(","))):
-            match = _PARAM.match(part)
-            if not match:
-                raise PtxSyntaxError(f"Line {self.line}: cannot read the parameter declaration {part!r}.")
-            size = width_of(match[1]) // 8
-            offset = _aligned(offset, size)
-            yield Parameter(match[2], offset, size)
-            offset += size
 
     def place_shared(self, text) -> tuple[int, int]:
         """(static bytes, address of the dynamic ones) of the shared variables that `text` declares."""
@@ -234,7 +246,9 @@ class _Function:
             elif piece == "}":
                 scope = scope.parent
             else:
-                self.read_piece(piece.strip(), scope)
+                lines = piece.count("\n")  # operands in braces may stand on lines of their own
+                self.read_piece(" ".join(piece.split()) if lines else piece.strip(), scope)
+                self.line += lines
 
     def read_piece(self, piece, scope):
         while label := _LABEL.match(piece):

@@ -62,13 +62,18 @@ publish_gpu_b32x4 = partial(_store, "st.relaxed.gpu.global.v4.b32")
 publish_system_b32x4 = partial(_store, "st.relaxed.sys.global.v4.b32")
 
 
-def cp_async(smem, gmem, predicate=None):
-    """Copies 16 bytes global -> shared past L1 (`cp.async.cg`); skipped where `predicate` is false."""
-    _ptx("cp.async.cg.shared.global [{$r0}], [{$r1}], 16;", read_only_args=[smem, gmem], predicate=predicate)
+def cp_async(smem, gmem, predicate=None, offsets=(0, 0)):
+    """Copies 16 bytes global -> shared past L1 (`cp.async.cg`); skipped where `predicate` is false.
+
+    Constant `offsets` are added to the addresses.
+    """
+    to, origin = (_at(operand, offset) for operand, offset in enumerate(offsets))
+    text = f"cp.async.cg.shared.global {to}, {origin}, 16;"
+    _ptx(text, read_only_args=[smem, gmem], predicate=predicate)
 
 
 def cp_async_evict_first(smem, gmem, policy, predicate=None, offsets=(0, 0)):
-    """`cp_async` with an L2 cache policy (from `evict_first_policy`); constant `offsets` are added to the addresses."""
+    """`cp_async` with an L2 cache policy (from `evict_first_policy`)."""
     to, origin = (_at(operand, offset) for operand, offset in enumerate(offsets))
     text = f"cp.async.cg.shared.global.L2::cache_hint {to}, {origin}, 16, {{$r2}};"
     _ptx(text, read_only_args=[smem, gmem, policy], predicate=predicate)

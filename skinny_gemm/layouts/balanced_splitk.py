@@ -2,8 +2,9 @@
 
 N is cut into `row_tiles` tiles whose heights differ by at most one row, a cluster of CTAs each. K is split over the
 CTAs of a cluster and, chunk by chunk in turn, over the warps of a CTA, each of which keeps its chunks in a ring of its
-own: a stage is `[rows, k_chunk]`, with the rows of the highest tile. Sums are *fragments*, the 16 rows x 8 tokens of an
-`mma` accumulator, 16 bytes a lane. Offsets are in bytes unless a name says otherwise.
+own: a stage is `[rows, k_chunk]`, with the rows of the highest tile and, if x goes through the ring too, of x. Sums are
+*fragments*, the 16 rows x 8 tokens of an `mma` accumulator, 16 bytes a lane. Offsets are in bytes unless a name says
+otherwise.
 """
 
 from itertools import product
@@ -36,6 +37,16 @@ def chunk_column(cta: Index, warp: Index, turn: Index, k_slice: int, warps: int,
     return cta * k_slice + (turn * warps + warp) * k_chunk
 
 
+def first_x_row(rows: int) -> int:
+    """The row of a stage where x starts, if it does: an even one, so that chunks swap as from row 0 on."""
+    return rows + rows % 2
+
+
+def stage_rows(rows: int, token_tile: int, x_ring: int) -> int:
+    """Rows of a stage: the highest tile's, and the tokens' if x goes through the ring."""
+    return first_x_row(rows) + token_tile if x_ring else rows
+
+
 def copied(lane: Index, index: Index, k_chunk: int) -> tuple[Index, Index]:
     """(row, 16-byte chunk) of the `index`-th copy of `lane` into a stage: a warp copies whole rows."""
     per_row = k_chunk // CHUNK
@@ -43,7 +54,7 @@ def copied(lane: Index, index: Index, k_chunk: int) -> tuple[Index, Index]:
 
 
 def copies(rows: int, k_chunk: int) -> int:
-    """How many copies a lane makes of a stage."""
+    """How many copies a lane makes of `rows`."""
     return -(-rows * (k_chunk // CHUNK) // WARP)
 
 
@@ -56,7 +67,7 @@ def stage_offset(row: Index, chunk: Index, k_chunk: int) -> Index:
 
 
 def loaded_chunk(lane: Index, block: Index) -> Index:
-    """The 16-byte chunk of its row that `lane` loads of K `block` 0..k_chunk/32-1: the words of two mma."""
+    """The 16-byte chunk of its row, or token, that `lane` loads of K `block` 0..k_chunk/32-1: words of two mma."""
     return 4 * block + (lane & 3)
 
 
@@ -107,14 +118,17 @@ def slots(count: int, cluster: int, cta: Index = 0) -> Index:
     return (count - cta + cluster - 1) // cluster
 
 
-def warp_bytes(rows: int, token_tile: int, k_chunk: int, stages: int) -> int:
+def warp_bytes(rows: int, token_tile: int, k_chunk: int, stages: int, x_ring: int) -> int:
     """Bytes from one warp's ring to the next: room for its stages and, when they are free, for its sums."""
-    return max(stages * rows * ELEMENT_BYTES * k_chunk, fragments(rows, token_tile) * FRAGMENT_BYTES)
+    ring = stages * stage_rows(rows, token_tile, x_ring) * ELEMENT_BYTES * k_chunk
+    return max(ring, fragments(rows, token_tile) * FRAGMENT_BYTES)
 
 
-def smem_regions(rows: int, token_tile: int, warps: int, k_chunk: int, stages: int, cluster: int) -> Regions:
+def smem_regions(
+    rows: int, token_tile: int, warps: int, k_chunk: int, stages: int, cluster: int, x_ring: int
+) -> Regions:
     """The CTA's shared memory in allocation order: [(name, byte offset, bytes)]."""
-    sizes = [("rings", warps * warp_bytes(rows, token_tile, k_chunk, stages), 128)]
+    sizes = [("rings", warps * warp_bytes(rows, token_tile, k_chunk, stages, x_ring), 128)]
     if cluster > 1:
         sizes += [("receive", slots(fragments(rows, token_tile), cluster) * cluster * FRAGMENT_BYTES, 16)]
         sizes += [("received", 8, 8)]
@@ -122,7 +136,7 @@ def smem_regions(rows: int, token_tile: int, warps: int, k_chunk: int, stages: i
 
 
 def shared_accesses(rows: int, token_tile: int, k_chunk: int, cluster: int) -> list[Access]:
-    """Every kind of warp-wide access to shared memory; x goes from global memory to registers."""
+    """Every kind of warp-wide access to shared memory; x in the ring is copied and loaded like weights."""
     lane = np.arange(WARP)
     layouts = (
         lambda row, chunk: stage_offset(row, chunk, k_chunk),

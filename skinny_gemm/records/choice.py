@@ -7,6 +7,7 @@ from ..device import Device
 from ..problem import GemmProblem
 from ..tactics import Tactic, defaults, plain_kernels
 from . import model, store
+from .best import answering, competing, weight_rows
 from .schema import Record
 
 MODE = "chained"  #: the launches of decode: what data/best.csv holds and the model is asked for
@@ -25,8 +26,9 @@ def choose(problem: GemmProblem, device: Device) -> Choice:
 
     - Recorded, in data/best.csv at this M or the next M above: each kernel that is recorded has its tactic there. They
       compete at the least M that all of them have, by the newest campaign that holds all of them at that M, since two
-      campaigns differ by some percent of noise; where none does, by their medians in data/best.csv.
-    - Else the performance model's choice from the coarse grids of the kernels that have a model.
+      campaigns differ by some percent of noise; where none does, by their medians in data/best.csv. All that is of one
+      state of the process, the one that is `answering`.
+    - Else the performance model's choice, of a quiet process, from the coarse grids of the kernels that have a model.
     - Else the heuristic tactic of the first kernel that takes the problem.
 
     Equal times go to the first in `KERNELS`. ValueError, with every kernel's reason, if none takes the problem.
@@ -66,9 +68,12 @@ def _comparable(kernels: Collection[str], problem: GemmProblem, device: Device) 
 def _of_one_campaign(kernels: Collection[str], problem: GemmProblem, device: Device) -> dict[str, Record]:
     """The fastest row of each of `kernels` in the newest campaign that holds all of them; {} if none does."""
     groups: dict[object, dict[str, Record]] = {}
-    wanted = (problem.n, problem.k, problem.m, device.name, MODE, "cold")
+    of_weight = weight_rows(problem.n, problem.k, MODE, device.name)
+    process = answering(competing(row for row in of_weight if row.m == problem.m))  # as data/best.csv has it
+    wanted = (problem.n, problem.k, problem.m, device.name, MODE, "cold", process)
     for row in store.rows():
-        if row.kernel in kernels and (row.n, row.k, row.m, row.device, row.mode, row.weights) == wanted:
+        point = (row.n, row.k, row.m, row.device, row.mode, row.weights, row.process)
+        if row.kernel in kernels and point == wanted:
             alike = row.campaign, replace(row.point, kernel="", tactic="")  # in all else, whatever a point has
             best = groups.setdefault(alike, {})
             best[row.kernel] = min(best.get(row.kernel, row), row, key=lambda row: row.median_us)

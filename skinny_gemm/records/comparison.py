@@ -89,7 +89,7 @@ class Comparison:
         return self.first.board == self.second.board if self.first.board and self.second.board else None
 
     def lines(self) -> list[str]:
-        """Text: what was compared, the verdicts in all and by kernel and mode, and the points that changed the most."""
+        """Text: what was compared, verdicts in all and by kernel, mode and process, points that changed the most."""
         source = "the same commit" if self.same_commit else "different commits"
         if self.same_board is not None:
             source += ", the same board" if self.same_board else ", different boards (which differ by some percent)"
@@ -100,14 +100,14 @@ class Comparison:
             f"{source}; the second takes {self.median_ratio:.4f} times as long (median)",
             f"points: {len(self.pairs):,} in both, {only}",
             "",
-            f"{'kernel':17} {'mode':9} {'points':>6}" + "".join(f" {name:>9}" for name in Verdict),
+            f"{'kernel':17} {'mode':9} {'process':7} {'points':>6}" + "".join(f" {name:>9}" for name in Verdict),
         ]
-        groups: dict[tuple[str, str], list[Pair]] = {}
+        groups: dict[tuple[str, str, str], list[Pair]] = {}
         for pair in self.pairs:
-            groups.setdefault((pair.first.kernel, pair.first.mode), []).append(pair)
-        for (kernel, mode), pairs in [*sorted(groups.items()), (("all", ""), self.pairs)]:
+            groups.setdefault((pair.first.kernel, pair.first.mode, pair.first.process), []).append(pair)
+        for (kernel, mode, process), pairs in [*sorted(groups.items()), (("all", "", ""), self.pairs)]:
             shares = "".join(f" {count / len(pairs):9.1%}" for count in _counts(pairs).values())
-            text.append(f"{kernel:17} {mode:9} {len(pairs):6}{shares}")
+            text.append(f"{kernel:17} {mode:9} {process:7} {len(pairs):6}{shares}")
         changed = [pair for pair in self.pairs if pair.verdict != Verdict.SAME]
         if changed:
             text += ["", f"the largest changes of the {len(changed):,} points that are not the SAME, microseconds:"]

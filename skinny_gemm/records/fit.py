@@ -16,6 +16,7 @@ from ..tactics import tactic_type
 from ..tactics.formula import MODES, Coefficient
 from . import store
 from .model import Fit, columns, fits, formulas
+from .schema import PROCESSES
 
 OUTLIER = 0.1  #: of log time: residuals beyond it count in proportion, not squared, so that no few tactics decide
 
@@ -25,8 +26,9 @@ Predict = Callable[[Mapping[str, float]], np.ndarray]  #: coefficients to micros
 def lines() -> list[str]:
     """The stored coefficients with their meaning and unit, and the errors, as text."""
     text = []
-    for (kernel, mode), fit in fits().items():
-        text += [f"{kernel}, {mode}: {fit.describe()}; in the fit {fit.median_error:.1%} and {fit.p90_error:.1%}"]
+    for (kernel, mode, process), fit in fits().items():
+        errors = f"in the fit {fit.median_error:.1%} and {fit.p90_error:.1%}"
+        text += [f"{kernel}, {mode}, {process} process: {fit.describe()}; {errors}"]
         for c in formulas()[kernel].of(mode):
             text += [f"  {c.name:10} {fit.coefficients[c.name]:9.4g} {c.unit:13} {c.meaning}"]
     return text
@@ -36,20 +38,20 @@ def write_fit() -> Path:
     """Writes data/model.json anew; returns its path. ValueError if a campaign is broken, or without a record."""
     store.check()
     rows = store.load()
-    entries = {kernel: {mode: asdict(fit(kernel, mode, rows)) for mode in MODES} for kernel in formulas()}
+    entries = {kernel: {mode: _of_processes(kernel, mode, rows) for mode in MODES} for kernel in formulas()}
     return write_whole(data_dir() / "model.json", (json.dumps(entries, indent=1) + "\n").encode())
 
 
-def fit(kernel: str, mode: str, table: Any) -> Fit:
-    """Fits to the newest record of each point in `table` (as of `records.load`) of this kernel and mode, cold weights.
+def fit(kernel: str, mode: str, table: Any, process: str = "quiet") -> Fit:
+    """Fits to the newest record of each point in `table` (as of `records.load`) of this kernel, mode and process, cold.
 
     Least squares of log(predicted / measured): every time counts by its relative error. ValueError without a record.
     """
-    rows = table[(table.kernel == kernel) & (table["mode"] == mode) & (table.weights == "cold")]
-    rows = rows[rows.device.isin(devices.names())]
-    rows = rows.drop_duplicates(["device", "n", "k", "m", "tactic"], keep="last")
+    rows = _fitted(kernel, mode, table, process)
     if rows.empty:
-        raise ValueError(f"No record of {kernel}, {mode}, with cold weights: nothing to fit the model to.")
+        raise ValueError(
+            f"No record of {kernel}, {mode}, with cold weights, {process} process: nothing to fit the model to."
+        )
     formula, kind = formulas()[kernel], tactic_type(kernel)
     problems = [kind.problem(GemmProblem(row.m, row.n, row.k)) for row in rows.itertuples()]
     tactics, ran_on = map(kind.parse, rows.tactic), map(devices.get, rows.device)
@@ -76,6 +78,20 @@ def fit(kernel: str, mode: str, table: Any) -> Fit:
     gpus, campaigns = (tuple(sorted(rows[column].unique())) for column in ("device", "campaign"))
     quantiles = [round(float(np.quantile(each, part)), 4) for each in (in_fit, held_out) for part in (0.5, 0.9)]
     return Fit(rounded, gpus, campaigns, len(rows), len(np.unique(shapes)), *quantiles)
+
+
+def _of_processes(kernel: str, mode: str, table: Any) -> dict[str, dict]:
+    """The fits by process, as data/model.json has them; of a busy one where it has records of several shapes."""
+    shapes = {process: _fitted(kernel, mode, table, process).groupby(["n", "k"]).ngroups for process in PROCESSES}
+    states = [process for process, count in shapes.items() if process == "quiet" or count > 1]
+    return {process: asdict(fit(kernel, mode, table, process)) for process in states}
+
+
+def _fitted(kernel: str, mode: str, table: Any, process: str) -> Any:
+    """The rows of `table` that the fit is to."""
+    rows = table[(table.kernel == kernel) & (table["mode"] == mode) & (table.process == process)]
+    rows = rows[(rows.weights == "cold") & rows.device.isin(devices.names())]
+    return rows.drop_duplicates(["device", "n", "k", "m", "tactic"], keep="last")
 
 
 def _minimise(

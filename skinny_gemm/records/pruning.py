@@ -33,20 +33,23 @@ class Cost:
 
 
 def costs_of(campaign: Campaign, rows: Iterable[Record]) -> list[Cost]:
-    """The cost for every problem (fronts are Kimi K3's) and mode whose every legal tactic is in `rows`, or failed.
+    """The cost for every problem (fronts are Kimi K3's) whose every legal tactic is in `rows`, or failed.
 
-    A campaign from before a kernel had its last fields was to try only what leaves them off.
+    Modes and states of the process are judged each by itself. A campaign from before a kernel had its last fields was
+    to try only what leaves them off.
     """
     device, failed = devices.get(campaign.device), [failed_point(failure) for failure in campaign.failures]
     groups: dict[tuple, dict[str, Record]] = {}
     for row in rows:
         if row.kernel in KERNELS:
-            groups.setdefault((row.kernel, row.n, row.k, row.m, row.mode, row.weights), {})[row.tactic] = row
+            swept_in = row.kernel, row.n, row.k, row.m, row.process, row.mode, row.weights
+            groups.setdefault(swept_in, {})[row.tactic] = row
     swept = []
-    for (kernel, n, k, m, *_), recorded in groups.items():
+    for (kernel, n, k, m, process, *_), recorded in groups.items():
         kind = KERNELS[kernel]
         problem = kind.problem(GemmProblem(m, n, k))
-        known = {*recorded, *(p.tactic for p in failed if (p.kernel, p.n, p.k, p.m) == (kernel, n, k, m))}
+        here = kernel, n, k, m, process
+        known = {*recorded, *(p.tactic for p in failed if (p.kernel, p.n, p.k, p.m, p.process) == here)}
         longest = max(text.count(",") for text in known)
         legal = map(str, kind.enumerate(problem, device))
         if any(text not in known for text in legal if text.count(",") <= longest):
@@ -63,11 +66,11 @@ def lines(costs: list[Cost]) -> list[str]:
     if not costs:
         return ["no problem was swept in full: measure with --tactics full"]
     best = f"{'best':>8} {'tactic':16}"
-    problem = f"{'kernel':11} {'N x K':>13} {'M':>3} {'mode':8}"
+    problem = f"{'kernel':11} {'N x K':>13} {'M':>3} {'mode':8} {'process':7}"
     text = [f"{problem} {'all':>5} {best} {'grid':>5} {best} {'cost':>6}  verdict"]
     for c in sorted(costs, key=lambda c: c.cost):
         b = c.best
-        problem = f"{b.kernel:11} {f'{b.n}x{b.k}':>13} {b.m:3} {b.mode:8}"
+        problem = f"{b.kernel:11} {f'{b.n}x{b.k}':>13} {b.m:3} {b.mode:8} {b.process:7}"
         of_all, of_grid = (f"{row.median_us:8.3f} {row.tactic:16}" for row in (b, c.coarse))
         text.append(f"{problem} {c.tactics:5} {of_all} {c.tried:5} {of_grid} {c.cost:6.1%}  {c.verdict}")
     within = sum(c.cost <= TARGET for c in costs)

@@ -13,13 +13,15 @@ from ..checks import check_choice, check_integer
 from ..tactics import KERNELS
 from .statistics import MINIMUM_SAMPLES
 
-PEERS = ("cublas", "triton", "flashinfer")  #: kernels of others that ours are compared with; `bench.peers` runs them
+#: Kernels of others that ours are compared with; `bench.peers` runs them.
+PEERS = ("cublas", "cublaslt", "triton", "flashinfer", "simt")
 BOUNDS = ("stream", "dependency-floor")  #: probes that no kernel can beat; `bench.bounds` runs them
 #: "isolated": no PDL between launches; "chained": PDL, back to back; "exposed": what a launch adds to x's producer
 MODES = ("isolated", "chained", "exposed")
 WEIGHTS = ("cold", "warm")  #: "cold": rotating through more than 5x L2; "warm": one copy
+PROCESSES = ("quiet", "busy")  #: what the measuring process had used before: few streams, or many; `bench.process`
 MOST = 2**53  #: integers from there on are not all exact in a plot
-DROP = 0.95  #: a busy SM clock below this part of its highest counts as dropped
+DROP = 0.95  #: an SM clock under load below this part of its highest counts as dropped
 
 
 @dataclass(frozen=True)
@@ -33,10 +35,11 @@ class Point:
     tactic: str = ""
     mode: str = "chained"
     weights: str = "cold"
+    process: str = "quiet"
 
     def __str__(self) -> str:
         tactic = f" [{self.tactic}]" if self.tactic else ""
-        return f"{self.kernel}{tactic} {self.n}x{self.k} M={self.m} {self.mode} {self.weights}"
+        return f"{self.kernel}{tactic} {self.n}x{self.k} M={self.m} {self.mode} {self.weights} {self.process}"
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,7 @@ class Record:
     samples: int
     relative_error: float  #: relative Frobenius error against FP64; NaN for a bound, which computes no product
     bytes: int  #: that one launch must move
+    process: str = "quiet"  #: which all campaigns were that lack the column
 
     @property
     def is_bound(self) -> bool:
@@ -69,11 +73,12 @@ class Record:
 
     @property
     def point(self) -> Point:
-        return Point(self.kernel, self.n, self.k, self.m, self.tactic, self.mode, self.weights)
+        return Point(self.kernel, self.n, self.k, self.m, self.tactic, self.mode, self.weights, self.process)
 
 
 TYPES: dict[str, Any] = get_type_hints(Record)  #: of the columns of records.csv, in order
 COLUMNS = tuple(TYPES)
+EARLIER_COLUMNS = COLUMNS[: COLUMNS.index("process")]  #: of campaigns from before the process was part of the method
 
 
 def fastest(rows: Iterable[Record]) -> Record | None:
@@ -104,21 +109,23 @@ class Campaign:
     board: str = ""  #: UUID of the GPU, of several after a resume on another one; "" if unknown
 
     @cached_property
-    def slow(self) -> frozenset[tuple[int, int, int]]:
-        """The (n, k, m) in whose measuring the SM clock was seen dropped; a bound has m = 0. See `DROP`."""
-        busy = [s for s in self.clocks.get("samples", ()) if s.get("when") == "during" and "n" in s]
-        least = DROP * max((s["sm_mhz"] for s in busy), default=0)
-        return frozenset((s["n"], s["k"], s["m"]) for s in busy if s["sm_mhz"] < least)
+    def slow(self) -> frozenset[tuple[int, int, int, str]]:
+        """The (n, k, m, process) in whose measuring the SM clock was seen dropped; a bound has m = 0. See `DROP`."""
+        during = [s for s in self.clocks.get("samples", ()) if s.get("when") == "during" and "n" in s]
+        least = DROP * max((s["sm_mhz"] for s in during), default=0)
+        slow = (s for s in during if s["sm_mhz"] < least)
+        return frozenset((s["n"], s["k"], s["m"], s.get("process", "quiet")) for s in slow)
 
 
 def is_slow(row: Record, campaign: Campaign) -> bool:
     """Whether `row` was measured while the SM clock had dropped."""
-    return (row.n, row.k, row.m) in campaign.slow
+    return (row.n, row.k, row.m, row.process) in campaign.slow
 
 
 def failed_point(failure: Mapping[str, Any]) -> Point:
-    """The point of one of `Campaign.failures`; KeyError if it names none."""
-    return Point(**{f.name: failure[f.name] for f in fields(Point)})
+    """The point of one of `Campaign.failures`, quiet if it does not say; KeyError if it names none."""
+    named = {"process": "quiet", **failure}
+    return Point(**{f.name: named[f.name] for f in fields(Point)})
 
 
 def check_record(row: Record) -> None:
@@ -126,7 +133,9 @@ def check_record(row: Record) -> None:
     for name in ("campaign", "device", "kernel"):
         if not getattr(row, name):
             raise ValueError(f"{name} is empty")
-    for name, allowed in (("mode", MODES), ("weights", WEIGHTS), ("kernel", (*KERNELS, *PEERS, *BOUNDS))):
+    for name, allowed in (
+        ("mode", MODES), ("weights", WEIGHTS), ("process", PROCESSES), ("kernel", (*KERNELS, *PEERS, *BOUNDS)),
+    ):  # fmt: skip
         check_choice(name, getattr(row, name), allowed)
     least = {"n": 1, "k": 1, "m": 0 if row.is_bound else 1, "samples": MINIMUM_SAMPLES, "bytes": 1}
     for name, minimum in least.items():

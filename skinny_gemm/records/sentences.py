@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from ..checks import check_choice
 from ..device import REFERENCE
 from . import store
-from .best import Best, best, best_peers, competing, weight_rows
+from .best import Best, best, best_peers, competing, measured_in, weight_rows
 from .schema import MODES, Record, is_slow
 from .statistics import Verdict, verdict
 
@@ -14,20 +14,22 @@ _THAN = {Verdict.FASTER: "than", Verdict.SLOWER: "than", Verdict.SAME: "as", Ver
 
 
 def answer(
-    n: int, k: int, m: int, mode: str = "chained", device: str = REFERENCE, kernel: str | None = None
-) -> tuple[Best, str]:
+    n: int, k: int, m: int, mode: str = "chained", device: str = REFERENCE, kernel: str | None = None,
+    process: str | None = None,
+) -> tuple[Best, str]:  # fmt: skip
     """`best`, and one paragraph that says it; ValueError, in a sentence, where there is no such record."""
     check_choice("mode", mode, MODES)
     rows = weight_rows(n, k, mode, device)
-    result = best(n, k, m, mode, device, kernel, rows=rows)
+    result = best(n, k, m, mode, device, kernel, rows=rows, process=process)
+    rows = measured_in(result.process, rows)
     of_problem = [row for row in rows if row.m == m]
     ours, peers = competing(of_problem, kernel), best_peers(of_problem)
     chosen = next(row for row in ours if (row.kernel, row.tactic) == (result.kernel, result.tactic))
     of_bound = [("the bound", row) for row in rows if row.is_bound and row.median_us == result.bound]
     slow = is_slow(chosen, store.campaigns()[result.campaign])
     sentences = (
-        f"For {n}x{k} at M = {m} on {device}, {mode} launches and cold weights, take {result.kernel} {result.tactic}: "
-        f"{time_of(chosen)}.",
+        f"For {n}x{k} at M = {m} on {device}, {mode} launches and cold weights in a {result.process} process, take "
+        f"{result.kernel} {result.tactic}: {time_of(chosen)}.",
         how_far(chosen, result.bound),
         how_sure(chosen, (row for row in ours if row is not chosen)),
         f"Of the peers' best, it is {against(chosen, peers)}." if peers else "No peer is recorded.",
@@ -62,11 +64,12 @@ def how_far(row: Record, bound: float | None) -> str:
 
 
 def against(row: Record, rivals: Mapping[str, Record]) -> str:
-    """`FASTER than flashinfer (12.369 us, 1.05 times as long) and cublas (...), SAME as ...`, the fastest first."""
+    """`FASTER than flashinfer 16,8,256,6,2 (12.369 us, 1.05 times as long) and cublas (...), SAME as ...`, by time."""
     groups: dict[Verdict, list[str]] = {word: [] for word in Verdict}
     for name, rival in sorted(rivals.items(), key=lambda item: item[1].median_us):
         times = rival.median_us / row.median_us
-        groups[verdict(row, rival)].append(f"{name} ({rival.median_us:.3f} us, {times:.2f} times as long)")
+        which = f"{name} {rival.tactic}".rstrip() if name == rival.kernel else name  # a letter stands for both
+        groups[verdict(row, rival)].append(f"{which} ({rival.median_us:.3f} us, {times:.2f} times as long)")
     return ", ".join(f"{word} {_THAN[word]} {_listed(names)}" for word, names in groups.items() if names)
 
 

@@ -1,6 +1,6 @@
 """Measurements on disk: one folder per campaign under data/campaigns, written once and never changed afterwards.
 
-    <campaign id>/records.csv      one row per measurement, the columns of `schema.COLUMNS`
+    <campaign id>/records.csv      one row per measurement, the columns of `schema.COLUMNS` (or `EARLIER_COLUMNS`)
     <campaign id>/samples.csv.gz   the raw samples of each row, in the same order: microseconds, separated by spaces;
                                    of an exposed row those of producer and launch together, then those of the producer
     <campaign id>/campaign.json    the GPU, versions, commit, clocks, ceilings and command (`schema.Campaign`)
@@ -25,7 +25,18 @@ from typing import TYPE_CHECKING, Any
 
 from .. import catalogue
 from ..files import write_whole
-from .schema import COLUMNS, TYPES, Campaign, Point, Record, check_campaign, check_record, failed_point, is_slow
+from .schema import (
+    COLUMNS,
+    EARLIER_COLUMNS,
+    TYPES,
+    Campaign,
+    Point,
+    Record,
+    check_campaign,
+    check_record,
+    failed_point,
+    is_slow,
+)
 from .statistics import ExposedSamples, Samples, interval_of
 
 if TYPE_CHECKING:
@@ -199,13 +210,13 @@ def read_rows(path: Path) -> list[Record]:
     with _reading(path), open(path, newline="", encoding="utf-8") as file:
         table = csv.reader(file)
         (_, header), *lines = [(table.line_num, tuple(cells)) for cells in table] or [(1, ())]
-    if header != COLUMNS:
+    if header not in (COLUMNS, EARLIER_COLUMNS):
         raise ValueError(f"{path}, line 1: columns are {', '.join(header)}; they must be {', '.join(COLUMNS)}.")
     rows: list[Record] = []
     seen: dict[Point, int] = {}
     for line, cells in lines:
         try:
-            row = _parse_row(cells)
+            row = _parse_row(header, cells)
             if row.point in seen:
                 raise ValueError(f"{row.point} is already on line {seen[row.point]}")
         except ValueError as error:
@@ -227,11 +238,12 @@ def _reading(path: Path) -> Iterator[None]:
         raise ValueError(f"{path}: {kind}{error}.") from error
 
 
-def _parse_row(cells: Sequence[str]) -> Record:
-    if len(cells) != len(COLUMNS):
-        raise ValueError(f"{len(cells)} cells, but there are {len(COLUMNS)} columns")
+def _parse_row(columns: Sequence[str], cells: Sequence[str]) -> Record:
+    if len(cells) != len(columns):
+        raise ValueError(f"{len(cells)} cells, but there are {len(columns)} columns")
     values: dict[str, Any] = {}
-    for (name, kind), text in zip(TYPES.items(), cells, strict=True):
+    for name, text in zip(columns, cells, strict=True):
+        kind = TYPES[name]
         try:
             values[name] = math.nan if name == "relative_error" and not text else kind(text)
         except ValueError:

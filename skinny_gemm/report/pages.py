@@ -26,6 +26,7 @@ HEADING, BIG, HUGE = 15.0, 19.0, 25.0  #: points
 MAPS = 4  #: shared-memory maps on one page
 FOOT = 0.75  #: inches from the lower edge: the footer's
 _ROOM = WIDTH - 2 * MARGIN
+JUDGED = 4  #: columns of verdicts that a page has room for: against the first candidate and the fastest peers
 _HOLLOW: dict[str, Any] = dict(markersize=6, markerfacecolor="none")  #: the marks of peers
 
 
@@ -67,7 +68,8 @@ def pages(review: Review) -> list[Page]:
     parts = answer, comparison, bandwidth, roofline, resources, provenance
     made = [page for part in parts for page in part(review)]
     p = review.problem
-    about = f"{p.n}x{p.k}, M = {p.m}, {review.mode}, {review.device.title}"
+    launches = review.mode + ", busy process" * (review.process == "busy")
+    about = f"{p.n}x{p.k}, M = {p.m}, {launches}, {review.device.title}"
     for number, page in enumerate(made, 1):
         page.name = f"{number:02}-{page.name}"
         where = f"{about}   |   {number} of {len(made)}"
@@ -110,7 +112,7 @@ def comparison(review: Review) -> list[Page]:
     page = Page("comparison", "Comparison", table)
     candidates = {candidate.letter: candidate for candidate in review.candidates}
     runs = {campaign.id: number for number, campaign in enumerate(review.campaigns, 1)}
-    rivals = [name for name in table if name.startswith(AGAINST)]
+    rivals = [name for name in table if name.startswith(AGAINST)][:JUDGED]
     judged = table[table.name.isin(candidates) & table.median_us.notna()] if rivals else table[:0]
     step = min(0.34, 5.6 / (len(table) - bool(review.bound) + len(judged) + 4))
     columns = {"median, us": 5.62, f"{100 * CONFIDENCE:g} % interval": 7.0, "over bound": 7.85, "run": 8.25}
@@ -168,7 +170,8 @@ def comparison(review: Review) -> list[Page]:
     words = (
         f"FASTER, SLOWER: the {100 * CONFIDENCE:g} % intervals are disjoint. SAME: they prove a difference of at most "
         f"{100 * TOLERANCE:g} %. UNDECIDED: neither. Percentages: difference of the medians. Peers at their fastest "
-        "recorded tactic; cublas and triton launch without programmatic dependent launch. run: see the provenance page."
+        "recorded tactic; cublas, cublaslt and triton launch without programmatic dependent launch. run: see the "
+        "provenance page."
     )
     page.paragraph(max(y - 0.05, 0.95), words, size=style.SMALL, color=LIGHT.muted)
     return [page]
@@ -255,7 +258,8 @@ def provenance(review: Review) -> list[Page]:
     drawn = f"Drawn at commit {facts['drawn_at']} from the records in data/campaigns."
     y = page.paragraph(y, drawn, size=style.SMALL, color=LIGHT.muted) - 0.4
     if not review.campaigns:
-        page.paragraph(y, "No campaign: nothing was recorded of this weight in this mode on this device.")
+        state = f"a {review.process} process"
+        page.paragraph(y, f"No campaign: nothing was recorded of this weight in this mode and {state} on this device.")
     made = [page]
     listed: list[dict] = []  # on the last of them
     for number, campaign in enumerate(review.campaigns, 1):

@@ -7,11 +7,14 @@ import importlib.metadata
 import tempfile
 import threading
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from .. import device as devices
 from ..artifact import CompiledKernel, Parameter
 from ..checks import check_choice
+from ..interpreter.launch import places_of
+from ..interpreter.parser import parameters_of
 from ..problem import GemmProblem
 from ..tactics import Tactic
 from . import cache, sass
@@ -30,13 +33,13 @@ def compile_kernel(
     in; `options` are those of the kernel's `build`.
     """
     special, arguments = {**tactic.specialisation(problem), **options}, (tactic.problem(problem), tactic)
-    return _cached(tactic.kernel, tactic.module, str(tactic), special, arch, pdl, arguments, options)
+    return compile_built(tactic.kernel, tactic.module, str(tactic), special, arch, pdl, arguments, options)
 
 
 def compile_collect(latent: int, experts: int, arch: str = "sm_90a", pdl: bool = True) -> CompiledKernel:
     """The mailbox's consumer for rows of `latent` BF16 and `experts` FP32, from the cache or newly compiled."""
     special, module = {"latent": latent, "experts": experts}, "skinny_gemm.kernels.collect"
-    return _cached("collect", module, "", special, arch, pdl, (latent, experts), {})
+    return compile_built("collect", module, "", special, arch, pdl, (latent, experts))
 
 
 def compile_probe(probe: Any, arch: str) -> CompiledKernel:
@@ -44,10 +47,15 @@ def compile_probe(probe: Any, arch: str) -> CompiledKernel:
     return compile_jit(probe.kernel_name, probe, probe.parameters, probe.block, probe.smem_bytes, arch, pdl=True)
 
 
-def _cached(
-    kernel: str, module: str, tactic: str, special: Mapping, arch: str, pdl: bool, arguments: tuple, options: Mapping
-) -> CompiledKernel:
-    """What the `build` of `module` makes of `arguments` and `options`, unless a cache has it."""
+def compile_built(
+    kernel: str, module: str, tactic: str, special: Mapping, arch: str, pdl: bool, arguments: tuple,
+    options: Mapping = MappingProxyType({}), check_copies: bool = True,
+) -> CompiledKernel:  # fmt: skip
+    """What the `build` of `module` makes of `arguments`, `pdl` and `options`, from the cache or newly compiled.
+
+    `special` is all that the binary depends on beside `tactic`, `arch`, `pdl` and the sources of `module`: nothing of
+    the machine, so that a cache filled on one serves on another. ValueError for an unknown `arch`.
+    """
     check_choice("arch", arch, devices.architectures())
     identity = (kernel, tactic, sorted(special.items()), arch, pdl, dsl_version(), source_digest(module))
     key = hashlib.sha256(repr(identity).encode()).hexdigest()[:32]
@@ -57,7 +65,7 @@ def _cached(
         if compiled is None or (compiled.kernel, compiled.arch, compiled.facts) != (kernel, arch, facts):
             built = importlib.import_module(module).build(*arguments, pdl, **options)
             shape = built.parameters, built.block, built.smem_bytes
-            compiled = compile_jit(kernel, built, *shape, arch, pdl, facts, built.cluster)
+            compiled = compile_jit(kernel, built, *shape, arch, pdl, facts, built.cluster, check_copies)
             cache.store(key, compiled)
         _memory[key] = compiled
     return _memory[key]
@@ -73,10 +81,12 @@ def compile_jit(
     pdl: bool,
     facts: Mapping[str, Any] | None = None,
     cluster: tuple[int, int, int] = (1, 1, 1),
+    check_copies: bool = True,
 ) -> CompiledKernel:
     """Compiles `function`, a `@cute.jit` callable that launches one kernel with exactly `parameters`, for `arch`.
 
-    ValueError if the assembler mis-encoded an instruction (see `sass.misencoded_copies`).
+    ValueError if the PTX has other parameters, or, with `check_copies`, if the assembler mis-encoded an instruction
+    (see `sass.misencoded_copies`).
     """
     import cutlass
     import cutlass.cute as cute
@@ -97,7 +107,8 @@ def compile_jit(
         result = cute.compile[options](function, *arguments, no_jit_engine=True)
         (entry,) = result.kernel_info
         ptx, cubin = result.__ptx__, result.__cubin__
-    if faults := sass.misencoded_copies(cubin):
+    places_of(parameters_of(ptx), parameters)
+    if check_copies and (faults := sass.misencoded_copies(cubin)):
         raise ValueError(f"the assembler mis-encoded {len(faults)} copies for {arch}, first at {faults[0]:#x}")
     resources = sass.resources(cubin, entry)
     return CompiledKernel(

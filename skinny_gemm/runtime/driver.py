@@ -3,13 +3,13 @@
 import ctypes
 import functools
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import prod
 from typing import Any
 
 from cuda.bindings import driver as cuda
 
-from ..artifact import CompiledKernel, LaunchArguments
+from ..artifact import CompiledKernel, LaunchArguments, Parameter, arguments_of
 
 _PARAMETER_TYPES = {"pointer": ctypes.c_void_p, "i32": ctypes.c_int32, "i64": ctypes.c_int64}
 
@@ -97,9 +97,29 @@ def launch(
     pdl = compiled.pdl if pdl is None else pdl
     config = _configuration(arguments.grid, compiled.block, compiled.smem_bytes, compiled.cluster, pdl)
     config.hStream = cuda.CUstream(int(stream))
-    values = tuple(value.data_ptr() if hasattr(value, "data_ptr") else value or 0 for value in arguments.values)
-    types = tuple(_PARAMETER_TYPES[parameter.kind] for parameter in compiled.parameters)
-    check(cuda.cuLaunchKernelEx(config, load(compiled, ordinal), (values, types), 0))
+    values = [value.data_ptr() if hasattr(value, "data_ptr") else value or 0 for value in arguments.values]
+    check(cuda.cuLaunchKernelEx(config, load(compiled, ordinal), _passed(compiled.parameters, values), 0))
+
+
+def _passed(parameters: Sequence[Parameter], values: Sequence[int]) -> tuple[tuple, tuple]:
+    """The kernel's arguments and their types as `cuLaunchKernelEx` takes them; a structure has none but its own."""
+    passed: list[Any] = []
+    types: list[Any] = []
+    left = iter(values)
+    for argument in arguments_of(parameters):
+        members = tuple(_PARAMETER_TYPES[parameter.kind] for parameter in argument)
+        if len(members) == 1:
+            passed.append(next(left))
+            types.append(members[0])
+        else:
+            passed.append(_structure(members)(*itertools.islice(left, len(members))))
+            types.append(None)
+    return tuple(passed), tuple(types)
+
+
+@functools.cache
+def _structure(members: tuple) -> type[ctypes.Structure]:
+    return type("Argument", (ctypes.Structure,), {"_fields_": [(f"_{i}", kind) for i, kind in enumerate(members)]})
 
 
 def run_on_host_arrays(compiled: CompiledKernel, arguments: LaunchArguments) -> None:

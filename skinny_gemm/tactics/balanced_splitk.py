@@ -8,7 +8,7 @@ from ..device import Device
 from ..layouts import Regions, end
 from ..layouts import balanced_splitk as layout
 from ..layouts.banks import Access
-from ..layouts.fragments import MMA_N
+from ..layouts.fragments import K_BLOCK, MMA_N
 from ..problem import GemmProblem
 from .base import FIRST, TRIGGER_WORDS, TRIGGERS, Footprint, Tactic, occupancy
 
@@ -18,14 +18,16 @@ TOKEN_TILES = (8, 16, 24, 32, 48, 64)
 MAX_WARPS = 16
 MAX_TURNS = 64  #: of a warp: the K loop is fully unrolled; more would outgrow the instruction cache
 MAX_MMAS = 2048  #: of a warp, for the same reason
-X_WINDOW = 8  #: 16-byte loads of x that a lane keeps in flight; 16 were no faster on H200
-REGISTERS = 255  #: that one thread can name
+X_WINDOW = 8  #: 16-byte loads of x to registers that a lane keeps in flight; 16 were no faster on H200
+X_PATHS = (REGISTERS, RING) = (0, 1)
+MOST_REGISTERS = 255  #: that one thread can name
 OTHER_REGISTERS = 44  #: of a thread besides sums, x, its addresses and weights
-MAX_STAGES = 8  #: a ring that deep holds more than an SM needs in flight
+MAX_STAGES = 6  #: deeper rings hold more than an SM needs in flight
+LEAST_ROWS = 28  #: of a tile that the heuristic is content with
 MOST_ROWS = 96  #: of a tile that `enumerate` tries
 FEW_WARPS = 4  #: fewer in a CTA are tried only where no other number divides K
 WARPS = (8, 14)  #: that a coarse grid aims at: what won most on H200
-VALUES = {"cluster": CLUSTERS, "k_chunk": K_CHUNKS, "token_tile": TOKEN_TILES, "trigger": TRIGGERS}
+VALUES = {"cluster": CLUSTERS, "k_chunk": K_CHUNKS, "token_tile": TOKEN_TILES, "trigger": TRIGGERS, "x_ring": X_PATHS}
 
 
 @dataclass(frozen=True)
@@ -40,10 +42,12 @@ class BalancedSplitKTactic(Tactic):
     cluster: int  #: CTAs that split K: 1, 2, 4, 8 or 16, a non-portable size
     warps: int  #: of a CTA that split K further: 1 to 16; K is a multiple of k_chunk * warps * cluster
     k_chunk: int  #: K elements that a warp multiplies in a turn: 64 or 128
-    stages: int  #: of a warp's ring: 1 to 8 and to its turns, K / (k_chunk * warps * cluster), at most 64
+    stages: int  #: of a warp's ring: 1 to 6 and to its turns, K / (k_chunk * warps * cluster), at most 64
     token_tile: int  #: tokens that a CTA has room for: 8, 16, 24, 32, 48 or 64, at least M
     #: place of `griddepcontrol.launch_dependents`: 0 before all else, 1 after the copies of the last turn
     trigger: int = field(default=FIRST, metadata=TRIGGER_WORDS)
+    #: how x comes: 0 straight to registers, some loads ahead; 1 through the ring, behind the weights of its turn
+    x_ring: int = field(default=REGISTERS, metadata={"words": ("registers", "ring")})
 
     @property
     def threads(self) -> int:
@@ -57,22 +61,31 @@ class BalancedSplitKTactic(Tactic):
         """K chunks that each warp multiplies."""
         return problem.k // (self.k_chunk * self.warps * self.cluster)
 
+    def held_blocks(self, problem: GemmProblem) -> int:
+        """K blocks of the first turn whose weights are in registers before x comes.
+
+        All of them where the rings hold all of K and tokens are few: on H200 512x7168 went from 2.61 to 2.48 us at
+        M = 1, 2304x1536 from 2.81 to 2.54. With longer rings or more tokens it was no faster.
+        """
+        return self.k_chunk // K_BLOCK if self.token_tile == MMA_N and self.turns(problem) <= self.stages else 0
+
     def smem_regions(self, problem: GemmProblem) -> Regions:
-        rows = self.rows(problem)
-        return layout.smem_regions(rows, self.token_tile, self.warps, self.k_chunk, self.stages, self.cluster)
+        ring = self.k_chunk, self.stages, self.cluster, self.x_ring
+        return layout.smem_regions(self.rows(problem), self.token_tile, self.warps, *ring)
 
     def smem_bytes(self, problem: GemmProblem) -> int:
         return end(self.smem_regions(problem))
 
     def registers(self, problem: GemmProblem) -> int:
-        """Registers that a thread needs, about: sums, x in flight and where from, the weights of a K block, others."""
+        """Registers that a thread needs, about: sums, x and where it comes from, the weights at hand, others."""
         rows, parts = self.rows(problem), self.token_tile // MMA_N
-        sums, weights = 4 * layout.fragments(rows, self.token_tile), 4 * layout.half_tiles(rows)
-        return sums + weights + 4 * X_WINDOW + 4 * parts + OTHER_REGISTERS
+        sums = 4 * layout.fragments(rows, self.token_tile)
+        weights = 4 * layout.half_tiles(rows) * max(1, self.held_blocks(problem))
+        return sums + weights + (4 if self.x_ring else 4 * X_WINDOW + 4 * parts) + OTHER_REGISTERS
 
     def register_limit(self) -> int:
         """Registers that a thread can get: a quarter of the SM's 65,536 serves every fourth warp of the CTA."""
-        return min(REGISTERS, 16384 // (ceil(self.warps / 4) * layout.WARP) // 8 * 8)
+        return min(MOST_REGISTERS, 16384 // (ceil(self.warps / 4) * layout.WARP) // 8 * 8)
 
     def grid(self, problem: GemmProblem) -> tuple[int, int, int]:
         """A cluster for each row tile."""
@@ -116,7 +129,7 @@ class BalancedSplitKTactic(Tactic):
         by_registers = device.registers_per_sm // (ceil(self.registers(problem) / 8) * 8 * threads)
         per_sm = min(occupancy(smem, threads, device), max(by_registers, 1))
         waves = ceil(self.row_tiles / (device.resident_clusters(self.cluster) * max(per_sm, 1)))
-        ring = 2 * self.rows(problem) * self.k_chunk * self.stages * self.warps
+        ring = 2 * self.rows(problem) * self.k_chunk * self.stages * self.warps  # the weights' part of all rings
         in_flight = min(per_sm, ceil(ctas / device.sms)) * ring
         return Footprint(tuple(regions), smem, threads, ctas, per_sm, waves, in_flight)
 
@@ -146,36 +159,41 @@ class BalancedSplitKTactic(Tactic):
         """Every legal tactic of `tilings` and `cuts` with the least token tile that holds M, ascending."""
         tokens = [tile for tile in TOKEN_TILES if tile >= problem.m][:1]
         every = (
-            cls(tiles, cluster, warps, chunk, stages, token_tile, trigger)
+            cls(tiles, cluster, warps, chunk, stages, token_tile, trigger, x_ring)
             for cluster, warps, chunk in cls.cuts(problem, device)
             for tiles in cls.tilings(problem, device, cluster)
             for stages in range(1, MAX_STAGES + 1)
             for token_tile in tokens
             for trigger in TRIGGERS
+            for x_ring in X_PATHS
         )
         return sorted((t for t in every if t.why_not(problem, device) is None), key=astuple)
 
     @classmethod
     def heuristic(cls, problem: GemmProblem, device: Device) -> "BalancedSplitKTactic":
-        """The best by `preference` of those that start dependents first of all."""
+        """The best by `preference` of those that start dependents first of all, x in registers up to M = 8.
+
+        With more tokens the loads of x take longer than a turn: 3584x7168 at M = 32 went from 15.1 to 13.9 us on H200
+        when x took the ring.
+        """
         if reason := cls.refusal(problem):
             raise ValueError(f"{problem.n}x{problem.k} at M = {problem.m}: {reason}")
-        legal = [tactic for tactic in cls.enumerate(problem, device) if tactic.trigger == FIRST]
+        wanted = FIRST, RING if problem.m > MMA_N else REGISTERS
+        legal = [tactic for tactic in cls.enumerate(problem, device) if (tactic.trigger, tactic.x_ring) == wanted]
         if not legal:
             raise ValueError(f"{problem.n}x{problem.k} at M = {problem.m}: no tactic fits {device.title}")
         return min(legal, key=lambda tactic: tactic.preference(problem, device))
 
     def preference(self, problem: GemmProblem, device: Device) -> tuple:
-        """Smaller is better: enough rows for x to be read seldom, else clusters; 8 warps; two CTAs an SM; deep rings.
+        """Smaller is better: 28 rows to read x seldom, else clusters; two CTAs an SM; 8 warps; deep rings.
 
-        Of x a CTA reads M * K / cluster elements, of weights rows * K / cluster: M of 32 on 28 rows took 15.8 us of
-        3584x7168 on H200, on 55 rows and a cluster of two 15.0.
+        For each element of x a CTA multiplies as many weights as it has rows: with a cluster rows are more, K is less.
         """
-        shortage = max(0, 16 + max(12, problem.m) - self.rows(problem))
+        shortage, stall = max(0, LEAST_ROWS - self.rows(problem)), self.stages == 1 < self.turns(problem)
         resident = min(2, occupancy(self.smem_bytes(problem), self.threads, device))
         waves = self.footprint(problem, device).waves
         size = self.cluster, -resident, abs(self.warps - WARPS[0]), self.k_chunk, self.row_tiles
-        return waves, shortage // 8, *size, -self.stages
+        return waves, shortage // 8, stall, *size, -self.stages
 
     def variations(self, problem: GemmProblem, device: Device) -> list["BalancedSplitKTactic"]:
         """Some dozens of tactics around the heuristic one.
@@ -184,7 +202,8 @@ class BalancedSplitKTactic(Tactic):
         - About 8 and about 14 warps: more hide more latency, and take registers that another CTA could have.
         - The deepest ring, and the deepest that leaves room for a second CTA: in a chain that of the next launch.
         - Long chunks with the heuristic's cluster only: they halve the turns, which matters little.
-        - Both triggers, always: which is better is not foreseen, and worth up to 15 %.
+        - Both triggers: which is better is not foreseen, and worth up to 15 %.
+        - Both ways for x, with the heuristic's cluster only.
         """
         legal = self.enumerate(problem, device)
         near = {self.cluster // 2, self.cluster, 2 * self.cluster}
@@ -192,12 +211,14 @@ class BalancedSplitKTactic(Tactic):
         for cluster in sorted(near & {tactic.cluster for tactic in legal}):
             tilings = self.tilings(problem, device, cluster)[:2]
             of_cluster = [t for t in legal if t.cluster == cluster and t.row_tiles in tilings]
+            if cluster != self.cluster:
+                of_cluster = [t for t in of_cluster if t.x_ring == self.x_ring]
             for chunk in K_CHUNKS if cluster == self.cluster else K_CHUNKS[:1]:
                 of_chunk = [t for t in of_cluster if t.k_chunk == chunk]
                 possible = {tactic.warps for tactic in of_chunk}
                 warps = {min(possible, key=lambda w: abs(w - wanted)) for wanted in WARPS if possible}  # noqa: B023
-                for group in itertools.product(tilings, sorted(warps)):
-                    same = [t for t in of_chunk if (t.row_tiles, t.warps) == group]
+                for group in itertools.product(tilings, sorted(warps), X_PATHS):
+                    same = [t for t in of_chunk if (t.row_tiles, t.warps, t.x_ring) == group]
                     deepest = {t.footprint(problem, device).ctas_per_sm >= 2: t.stages for t in same}
                     found += [t for t in same if t.stages in deepest.values()]
         return found

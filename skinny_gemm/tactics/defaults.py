@@ -1,4 +1,7 @@
-"""data/best.csv, the fastest tactic of each problem, chained and cold: `records.best` chooses and writes its rows."""
+"""data/best.csv, the fastest tactic of each problem, chained and cold: `records.best` chooses and writes its rows.
+
+Each is of one state of the process, a busy one where that was measured.
+"""
 
 import csv
 import io

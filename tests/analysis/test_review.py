@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -13,6 +14,8 @@ from skinny_gemm.problem import GemmProblem
 from skinny_gemm.records.best import weight_rows
 from skinny_gemm.records.statistics import verdict
 from tests.support.reviews import H200, SMALL, A, B
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
 
 
 def test_the_table_agrees_with_the_records(small, data):
@@ -87,9 +90,30 @@ def test_campaigns_are_numbered_the_first_candidates_first(small, data):
         for row in weight_rows(64, 1024, "chained", "h200", data)
     ]
     proposed = [(candidate.tactic, candidate.note) for candidate in small.candidates]
-    mixed = review.review_of(SMALL, H200, "chained", proposed, rows, {first.id: first, other.id: other})
+    mixed = review.review_of(SMALL, H200, "chained", "quiet", proposed, rows, {first.id: first, other.id: other})
     assert [campaign.id for campaign in mixed.campaigns] == ["2026-01-01-test", "2026-02-02-test"]
     assert mixed.runs().startswith("run 1: NVIDIA H200, campaign 2026-01-01-test, commit 01234567+  |  run 2: ")
     sources = mixed.comparison().set_index("name").campaign
     assert sources["A"] == first.id and sources["cublas"] == other.id
     assert records.PEERS[0] in mixed.peers
+
+
+def test_a_review_is_of_one_process_and_names_it():
+    """Of 2304x1536 the busy process is recorded too, at M = 8 but not at 16; in it another tactic is the fastest."""
+    found = {p: design_review(GemmProblem(8, 2304, 1536), H200, process=p, data_dir=FIXTURES) for p in (None, "quiet")}
+    for asked, process, fastest in ((None, "busy", "32,8,256,4,2"), ("quiet", "quiet", "32,8,256,6,2")):
+        made = found[asked]
+        assert made.process == process and str(made.winner) == f"warp-splitk:{fastest}"
+        assert (
+            set(made.lead.table.process) == {process} == {row.process for row in (*made.others, *made.peers.values())}
+        )
+        rows = [r for r in weight_rows(2304, 1536, "chained", "h200", FIXTURES) if r.process == process]
+        assert made.bound == next(row.median_us for row in rows if row.kernel == "stream")
+        assert f"chained launches, cold weights, {process} process." in made.setting()
+        assert f" --process {process} " in made.command()
+    busy, quiet = found[None], found["quiet"]
+    assert busy.stem() == "review-2304x1536-m8-chained-busy-h200" and quiet.stem() == "review-2304x1536-m8-chained-h200"
+    assert busy.provenance()["process"] == "busy" and "process" not in quiet.provenance()
+    assert design_review(GemmProblem(16, 2304, 1536), H200, data_dir=FIXTURES).process == "quiet"
+    with pytest.raises(ValueError, match="process is 'idle', but must be one of quiet, busy"):
+        design_review(SMALL, H200, process="idle", data_dir=FIXTURES)

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from matplotlib.lines import Line2D
 
-from skinny_gemm import device, tactics
+from skinny_gemm import device, records, tactics
+from skinny_gemm.analysis.provenance import one_line
 from skinny_gemm.figures import charts, style, views
 from skinny_gemm.figures.views import FIGURES, tactic_view
 from skinny_gemm.problem import GemmProblem
@@ -208,3 +209,54 @@ def test_an_impossible_tactic_has_no_neighbours():
     unsupported = view_of(tactic=None, problem=GemmProblem(8, 2112, 2880))
     with pytest.raises(ValueError, match="K = 2880"):
         unsupported.sensitivity()
+
+
+class TestProcesses:
+    """Of 2304x1536, M = 1 and 8 were recorded in a quiet and in a busy process, isolated launches in a quiet one."""
+
+    PROBLEM = GemmProblem(8, 2304, 1536)
+    TACTIC = tactics.KERNELS["warp-splitk"].parse("32,8,256,6,2")
+
+    def view_of(self, mode="chained", process=None):
+        return tactic_view("warp-splitk", self.TACTIC, self.PROBLEM, H200, mode, FIXTURES, process)
+
+    def test_a_view_is_of_one_process_the_busy_one_if_recorded(self):
+        quiet, busy = self.view_of(process="quiet"), self.view_of()
+        assert (busy.process, set(busy.table.process), set(busy.table.m)) == ("busy", {"busy"}, {0, 1, 8})
+        assert (quiet.process, set(quiet.table.process), set(quiet.table.m)) == ("quiet", {"quiet"}, {0, 1, 8, 16})
+        assert self.view_of("isolated").process == "quiet" and view_of().process == "quiet"
+        assert self.view_of("isolated", "busy").table.empty
+        with pytest.raises(ValueError, match="process is 'idle', but must be one of quiet, busy"):
+            self.view_of(process="idle")
+
+    @pytest.mark.parametrize("process", ["quiet", "busy"])
+    def test_its_neighbours_and_limits_are_of_that_process(self, process):
+        view = self.view_of(process=process)
+        rows = [row for row in records.store.read_rows(FIXTURES / "campaigns/synthetic-states/records.csv")
+                if (row.mode, row.process) == ("chained", process)]  # fmt: skip
+        times = {row.tactic: row.median_us for row in rows if row.m == 8 and row.is_ours}
+        told = view.neighbours[(view.neighbours.source == "recorded") & (view.neighbours.m == 8)]
+        assert len(times) == 3 and dict(zip(told.tactic, told.median_us, strict=False)) == times
+        stream = next(row.median_us for row in rows if row.kernel == "stream")
+        assert view.limits()["stream bound"] == pytest.approx(self.PROBLEM.weight_bytes / stream * 1e-6)
+
+    def test_files_name_a_busy_process_and_no_quiet_model(self, monkeypatch):
+        fitted = {key: fit for key, fit in model.fits().items() if key[2] == "quiet"}
+        monkeypatch.setattr(model, "fits", lambda: fitted)
+        quiet, busy = self.view_of(process="quiet"), self.view_of()
+        assert busy.provenance()["process"] == "busy" and "process" not in quiet.provenance()
+        assert "recorded, chained, busy process, campaign synthetic-states" in one_line(busy.provenance())
+        assert "recorded, chained, campaign synthetic-states" in one_line(quiet.provenance())
+        assert busy.status().startswith("recorded, busy process  |  ") and quiet.status().startswith("recorded  |  ")
+        assert quiet.fit and busy.fit is None, "a quiet process says nothing of it"
+        assert set(busy.plotted.process) == {"busy"} and set(quiet.plotted.process) == {"quiet"}
+        nothing = self.view_of("isolated", "busy").status()
+        assert "(isolated launches, busy process)" in nothing and "--n 2304 --k 1536 --processes busy" in nothing
+
+    def test_the_model_of_a_busy_process_is_its_own(self, monkeypatch):
+        fits = model.fits()
+        start = dict(fits["warp-splitk", "chained", "quiet"].coefficients)
+        slower = replace(fits["warp-splitk", "chained", "quiet"], coefficients=start | {"start": 2 * start["start"]})
+        monkeypatch.setattr(model, "fits", lambda: {**fits, ("warp-splitk", "chained", "busy"): slower})
+        quiet, busy = self.view_of(process="quiet"), self.view_of()
+        assert busy.fit is slower and (busy.curve.median_us > quiet.curve.median_us).all()

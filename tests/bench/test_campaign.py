@@ -1,18 +1,20 @@
 """Running a campaign, with a fake rig.
 
-Properties: every task is measured once, in order; an interrupt, a crash or a full budget loses nothing and a resumed
-run measures exactly the rest; one failure stays one failure; a host without a GPU and a folder that exists are one
-sentence; the files on disk are what they were.
+Properties: every task is measured once, in order, the quiet process before the busy one; an interrupt, a crash or a
+full budget loses nothing and a resumed run measures exactly the rest; one failure stays one failure; of many tactics
+those that look fastest are measured, and the others are named; a host without a GPU fills the cache, and says in one
+sentence that it does not measure; so is a folder that exists refused; the files on disk are what they were.
 """
 
 import math
+from dataclasses import replace
 
 import pytest
 
 from skinny_gemm import device, records
 from skinny_gemm.bench import campaign
 from skinny_gemm.bench.plan import Request, plan
-from skinny_gemm.bench.task import Measurement
+from skinny_gemm.bench.task import Measurement, Task
 from skinny_gemm.bench.worker import Failed
 from skinny_gemm.problem import GemmProblem
 from skinny_gemm.records import Campaign, CampaignWriter
@@ -22,21 +24,34 @@ SMALL = Request("warp-splitk", [GemmProblem(1, 2112, 7168)])
 
 
 class FakeRig:
-    """Answers instantly; `faults` maps a task to the exception that measuring it raises."""
+    """Answers instantly; `faults` maps tasks to the exceptions that measuring them raises, `looks` to a brief look."""
 
-    def __init__(self, faults=None):
-        self.faults = faults or {}
+    def __init__(self, faults=None, looks=None):
+        self.faults, self.looks = faults or {}, looks or {}
         self.measured, self.clock_samples, self.ceilings_measured = [], [], 0
+        self.process = "quiet"
+
+    def enter(self, process):
+        assert (self.process, process) != ("busy", "quiet"), "none becomes quiet again"
+        self.process = process
 
     def measure(self, task):
+        assert task.point.process == self.process
         if task in self.faults:
             raise self.faults[task]
         self.measured.append(task)
         error = math.nan if task.point.kernel in records.BOUNDS else 0.0017
         return Measurement([10.0 + 0.01 * i for i in range(25)], error, 1000)
 
+    def screen(self, task):
+        look = self.looks[task]
+        if isinstance(look, Exception):
+            raise look
+        return look
+
     def ceilings(self):
         self.ceilings_measured += 1
+        assert self.process == "quiet"
         return {"hbm_read_tbs": 4.5}
 
     def sample_clocks(self, when):
@@ -72,6 +87,18 @@ def test_a_campaign_measures_every_point_once_in_order(tmp_path, tasks):
     done = records.campaigns(tmp_path)["c1"]
     assert done.complete and done.ceilings == {"hbm_read_tbs": 4.5} and not done.failures
     assert [sample["when"] for sample in done.clocks["samples"]] == ["before", "after"]
+
+
+def test_both_processes_are_measured_the_quiet_one_first(tmp_path, tasks):
+    shown, rig = [], FakeRig()
+    busy = [replace(task, point=replace(task.point, process="busy")) for task in tasks]
+    campaign.run_campaign(
+        writer(tmp_path), [*busy, *tasks], rig, ceilings=True, progress=lambda *told: shown.append(told)
+    )
+    assert rig.measured == [*tasks, *busy] and recorded(tmp_path) == points_of([*tasks, *busy])
+    count = len(tasks)
+    told = [(f"measure {process}", done + 1, count) for process in records.PROCESSES for done in range(count)]
+    assert shown == told and rig.ceilings_measured == 1
 
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
@@ -113,6 +140,62 @@ def test_ceilings_that_fail_are_noted_and_cost_nothing_else(tmp_path, tasks):
     campaign.run_campaign(writer(tmp_path), tasks, NoCeilings(), ceilings=True)
     assert recorded(tmp_path) == points_of(tasks)
     assert records.campaigns(tmp_path)["c1"].method["ceilings_failed"] == "RuntimeError: out of memory"
+
+
+@pytest.fixture
+def proposals():
+    """Eight tactics of a peer in two modes, and in front one point of ours."""
+    problem = GemmProblem(8, 2112, 7168)
+    ours = Task.of("warp-splitk", problem, "16,8,256,8,1")
+    return [ours, *(Task.of("cublaslt", problem, i, mode) for i in range(8) for mode in ("isolated", "chained"))]
+
+
+def test_of_many_tactics_those_that_look_fastest_are_measured_and_the_others_named(tmp_path, proposals):
+    looks = {task: 10.0 - int(task.point.tactic) for task in proposals[1:]}  # the last is the fastest
+    looks[proposals[-1]], looks[proposals[-3]] = Failed("wrong"), None  # chained: 7 fails, 6 is not there
+    rig = FakeRig(looks=looks)
+    campaign.run_campaign(writer(tmp_path), proposals, rig, most=2)
+    chosen = [(task.point.kernel, task.point.tactic, task.point.mode) for task in rig.measured]
+    assert chosen == [("warp-splitk", "16,8,256,8,1", "chained"), ("cublaslt", "4", "chained"),
+                      ("cublaslt", "5", "chained"), ("cublaslt", "6", "isolated"), ("cublaslt", "6", "chained"),
+                      ("cublaslt", "7", "isolated")]  # fmt: skip
+    done = records.campaigns(tmp_path)["c1"]
+    assert [failure["reason"] for failure in done.failures] == ["wrong"]
+    out = done.method["screened_out"]
+    assert len(out) == 6 + 4 and out["cublaslt [3] 2112x7168 M=8 isolated cold quiet"] == 7.0
+
+
+def test_a_brief_look_is_taken_in_each_process(tmp_path, proposals):
+    """The fastest of a quiet process look slowest in a busy one."""
+    busy = [replace(task, point=replace(task.point, process="busy")) for task in proposals]
+    looks = {task: float(task.point.tactic) for task in proposals[1:]}
+    looks |= {task: 10.0 - float(task.point.tactic) for task in busy[1:]}
+    rig = FakeRig(looks=looks)
+    campaign.run_campaign(writer(tmp_path), [*proposals, *busy], rig, most=1)
+    chosen = {(task.point.process, task.point.tactic) for task in rig.measured if task.point.kernel == "cublaslt"}
+    slowest = max(proposals[1:], key=lambda task: int(task.point.tactic)).point.tactic
+    assert chosen == {("quiet", "0"), ("busy", slowest)}
+
+
+def test_a_resumed_campaign_keeps_its_choice(tmp_path, proposals):
+    looks = {task: float(task.point.tactic) for task in proposals[1:]}
+    rig = FakeRig({proposals[2]: KeyboardInterrupt()}, looks)
+    with pytest.raises(KeyboardInterrupt):
+        campaign.run_campaign(writer(tmp_path), proposals, rig, most=2)
+    rest = FakeRig()  # has no looks to give
+    campaign.run_campaign(writer(tmp_path, resume=True), proposals, rest, most=2)
+    assert rig.measured + rest.measured == proposals[:5]
+
+
+def test_a_tactic_that_is_not_there_leaves_no_trace(tmp_path, proposals):
+    class Lacking(FakeRig):
+        def measure(self, task):
+            return None if task.point.kernel == "cublaslt" and int(task.point.tactic) > 2 else super().measure(task)
+
+    campaign.run_campaign(writer(tmp_path), proposals, Lacking())
+    assert recorded(tmp_path) == points_of(proposals[:7])
+    done = records.campaigns(tmp_path)["c1"]
+    assert done.complete and not done.failures and "screened_out" not in done.method
 
 
 def test_the_budget_ends_a_run_incomplete(tmp_path, tasks):
@@ -163,3 +246,21 @@ def test_bench_refuses_an_existing_folder_before_it_touches_the_gpu(monkeypatch,
     monkeypatch.setattr(device, "current", lambda: H200)
     with pytest.raises(ValueError, match="never overwritten"):
         campaign.bench(SMALL, tmp_path)
+
+
+def test_the_cache_is_filled_for_a_device_without_one(monkeypatch, tmp_path):
+    compiled = []
+
+    def compile_all(arch, tasks, progress):
+        compiled.append((arch, len(tasks)))
+        return {tasks[0].point: "does not compile: no luck"}
+
+    monkeypatch.setattr(device, "current", lambda: None)
+    monkeypatch.setattr(campaign, "compile_all", compile_all)
+    monkeypatch.setattr(campaign.peers, "available", lambda: dict.fromkeys(records.PEERS) | {"simt": "no file"})
+    request = Request("warp-splitk", [GemmProblem(1, 2112, 7168), GemmProblem(1, 128, 2880)], [1], peers=["simt"])
+    wrong, left_out = campaign.compile_only(request, H200)
+    assert compiled == [("sm_90a", 2)] and list(wrong.values()) == ["does not compile: no luck"]
+    assert left_out[0].startswith("128x2880 M=1: ") and left_out[1] == "simt: no file"
+    with pytest.raises(ValueError, match="Nothing to measure"):
+        campaign.compile_only(Request("warp-splitk", [GemmProblem(1, 128, 2880)], [1]), H200)

@@ -54,6 +54,11 @@ def test_a_campaign_of_a_front_has_its_rivals_beside_it():
     assert all(p.kernel != "ws-gemm" for p in planned("warp-splitk", [(560, 7168)], [8])[0])
 
 
+def test_every_proposal_that_cublaslt_may_have_is_planned_without_asking_it():
+    points, _ = planned("warp-splitk", [(3584, 7168)], [8], "default", ["chained"], ["cublas", "cublaslt"])
+    assert [p.tactic for p in points if p.kernel == "cublaslt"] == [str(i) for i in range(32)]
+
+
 def test_a_mode_can_be_of_the_default_tactic_only():
     problem = GemmProblem(8, 3584, 7168)
     arguments = "warp-splitk", [(3584, 7168)], [8], "coarse"
@@ -82,13 +87,24 @@ def test_exposed_launches_are_measured_where_they_are_asked_for():
     assert {p.mode for p in points} == {"isolated", "chained"}
 
 
+def test_both_processes_measure_the_same_the_quiet_one_first():
+    arguments = "warp-splitk", [(3584, 7168), (896, 7168)], [1, 8], "coarse", ["chained"], ["cublas"]
+    quiet, left_out = planned(*arguments, bounds=True)
+    assert {p.process for p in quiet} == {"quiet"} and {p.kernel for p in quiet} > {"cublas", *records.BOUNDS}
+    busy = [replace(point, process="busy") for point in quiet]
+    assert planned(*arguments, bounds=True, processes=["busy", "quiet"]) == ([*quiet, *busy], left_out)
+    assert planned(*arguments, bounds=True, processes=["busy"]) == (busy, left_out)
+
+
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
         ({"kernel": "nope"}, "unknown kernel 'nope'"),
         ({"modes": ["warm"]}, "mode is 'warm', but must be one of isolated, chained, exposed"),
         ({"peers": ["mkl"]}, "peer is 'mkl'"),
+        ({"most": 0}, "most is 0"),
         ({"weights": "hot"}, "weights is 'hot', but must be one of cold, warm"),
+        ({"processes": ["idle"]}, "process is 'idle', but must be one of quiet, busy"),
         ({"tactics": "all"}, "tactics is 'all', but must be 'default', 'coarse', 'full' or a list of tactics"),
         ({"tactics": ["16,8"]}, "16,8"),
         ({"ms": [0]}, "m is 0"),

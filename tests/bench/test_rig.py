@@ -2,7 +2,7 @@
 
 Properties: a cold graph goes equally often through copies that exceed 5x L2; a result that is wrong or not fully
 written, and a word written outside the results, is refused, whatever the time; bounds, peers and our kernels all pass
-through the same path; an exposed launch follows a producer of the x it reads.
+through the same path; an exposed launch follows a producer of the x it reads; a rig measures in its process only.
 """
 
 import dataclasses
@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skinny_gemm import device
-from skinny_gemm.bench import graphs
+from skinny_gemm.bench import graphs, peers
 from skinny_gemm.bench.rig import Rig
 from skinny_gemm.bench.task import Task
 from skinny_gemm.problem import FrontProblem, GemmProblem
@@ -26,6 +26,7 @@ TINY = dataclasses.replace(device.get("h200"), l2_bytes=20_000)  # 5x L2 is a fe
 TACTIC = "16,8,128,2,1"
 FRONT = FrontProblem(1, N, K, split=16, valid=12, latent=2 * (N - 16), experts=24)  # one of two ranks
 FRONT_TACTIC = "1,2,2,0,0,1"
+SIMT_PARAMETERS = "x k k_stride weight n k k_stride residual n n_stride out n n_stride k atom atom atom"
 
 
 class FakeTimer:
@@ -77,6 +78,8 @@ def rig(monkeypatch):
     def compiled(task, arch):
         if task.point.kernel == "warp-splitk":
             return SimpleNamespace(parameters=WarpSplitK.parameters)
+        if task.point.kernel == "simt":
+            return SimpleNamespace(parameters=[SimpleNamespace(name=name) for name in SIMT_PARAMETERS.split()])
         assert isinstance(task.problem, FrontProblem)
         return WsGemm(task.problem, WsGemmTactic.parse(task.point.tactic), True, "local", 1)
 
@@ -100,6 +103,35 @@ def test_a_right_result_is_measured(rig, kernel, mode, m):
     assert result.bytes == 2 * (N * K + m * K + m * N)
     launches, rounds, _ = rig.timer.calls[0]
     assert launches * 2 * N * K > 5 * TINY.l2_bytes and rounds >= 1
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_brief_look_takes_few_replays_and_checks_nothing(rig, mode):
+    rig = rig(lambda compiled, arguments, pdl: None)  # writes no result
+    assert rig.screen(task("warp-splitk", 8, TACTIC, mode)) == 2.0
+    assert {replays for _, _, replays in rig.timer.calls} == {graphs.BRIEF_REPLAYS}
+    with pytest.raises(ValueError, match="wrong result"):
+        rig.measure(task("warp-splitk", 8, TACTIC, mode))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_tactic_that_this_machine_has_not_is_none_and_no_error(rig, mode, monkeypatch):
+    monkeypatch.setattr(peers, "launches", lambda *_: [])
+    rig, missing = rig(), task("cublaslt", 8, "31", mode)
+    assert rig.measure(missing) is None is rig.screen(missing)
+    assert not rig.timer.calls
+
+
+@pytest.mark.parametrize("mode", ["isolated", "chained"])
+def test_an_adapted_peer_is_launched_as_our_kernels_are(rig, mode):
+    seen = []
+
+    def run(compiled, arguments, pdl):
+        seen.append((arguments.grid, pdl))
+        gemm(compiled, arguments, pdl)
+
+    result = rig(run).measure(task("simt", 4, "32,2,1,8,0", mode))
+    assert set(seen) == {((N // 2, 1, 1), mode == "chained")} and result.relative_error < 4e-3
 
 
 @pytest.mark.parametrize("m", [1, 9, 64])
@@ -252,6 +284,22 @@ def test_a_graph_lasts_long_enough_to_hide_its_start(launches, expected_us):
     rounds = graphs.rounds_for(launches, expected_us)
     assert rounds * launches * expected_us >= graphs.TARGET_US * (1 - 1e-9)
     assert rounds == 1 or (rounds - 1) * launches * expected_us < graphs.TARGET_US
+
+
+def test_a_point_of_another_process_is_refused():
+    rig = Rig(TINY, [(N, K)], 1, "busy", timer=FakeTimer(), run=gemm, torch_device="cpu")
+    rig._probe = lambda probe: probe
+    floor = Task(Point("dependency-floor", N, K, 1, "4", "chained", process="quiet"), GemmProblem(1, N, K))
+    with pytest.raises(ValueError, match="the point is of a quiet process, but this one is busy"):
+        rig.measure(floor)
+    assert rig.timer.calls == []
+
+
+def test_a_clock_is_noted_with_its_process(rig):
+    rig = rig()
+    rig._nvml = SimpleNamespace(sample=lambda: {"sm_mhz": 1980})
+    rig.measure(task("cublas", 8))
+    assert rig.clock_samples == [{"when": "during", "n": N, "k": K, "m": 8, "process": "quiet", "sm_mhz": 1980}]
 
 
 def test_buffers_are_fresh_for_each_seed():

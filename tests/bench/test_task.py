@@ -3,8 +3,8 @@
 Property: one binary for all points that share it; what does not compile says so for every point that needs it.
 """
 
-import dataclasses
 from concurrent.futures import Future
+from dataclasses import replace
 
 from skinny_gemm.bench import task as module
 from skinny_gemm.bench.task import Task
@@ -40,16 +40,19 @@ def test_compilation_is_shared_by_ms_and_modes_and_its_failure_reaches_every_poi
             raise ValueError("the assembler refused")
         return "binary"
 
+    monkeypatch.setenv("SKINNY_GEMM_SIMT", __file__)  # any file: its content is all that is looked at
     monkeypatch.setattr(module, "ProcessPoolExecutor", InProcess)
     monkeypatch.setattr(module, "compile_task", compile_one)
-    plain, fronts = [GemmProblem(m, N, K) for m in (1, 8)], [dataclasses.replace(FRONT, m=m) for m in (1, 8)]
+    plain, fronts = [GemmProblem(m, N, K) for m in (1, 8)], [replace(FRONT, m=m) for m in (1, 8)]
     good = [Task.of("warp-splitk", problem, TACTIC, mode) for problem in plain for mode in MODES]
     bad = [Task.of("warp-splitk", problem, "32,8,128,2,1", mode) for problem in plain for mode in MODES]
     front = [Task.of("ws-gemm", problem, FRONT_TACTIC, mode) for problem in fronts for mode in MODES]
     progress = []
-    tasks = [*good, *bad, *front, Task.of("cublas", plain[0])]
+    simt = [Task.of("simt", replace(problem, n=n), "32,2,1,8,0") for problem in plain for n in (64, 128)]
+    tasks = [*good, *bad, *front, *simt, Task.of("cublas", plain[0]), Task.of("cublaslt", plain[0], "3")]
     wrong = module.compile_all("sm_90a", tasks, lambda *args: progress.append(args))
     once = [(TACTIC, plain[0]), ("32,8,128,2,1", plain[0]), *((FRONT_TACTIC, f) for f in fronts)]  # a binary for each M
+    once += [("32,2,1,8,0", simt[0].problem), ("32,2,1,8,0", simt[2].problem)]  # of a peer, for any N
     assert compiled == [(*one, "sm_90a") for one in once]
     assert wrong == {task.point: "does not compile: the assembler refused" for task in bad}
-    assert progress == [("compile", i, 4) for i in (1, 2, 3, 4)]
+    assert progress == [("compile", i, 6) for i in range(1, 7)]

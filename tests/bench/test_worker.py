@@ -1,8 +1,8 @@
 """The measuring process, with a fake rig in it.
 
 Properties: a point that hangs, crashes, or ruins the GPU context fails in words and costs no other point anything; one
-process measures many points; what cannot start stops the campaign and blames no point; an interrupt keeps what was
-measured, leaves no process behind, and a resumed run measures exactly the rest.
+process measures many points, but never quiet and busy ones; what cannot start stops the campaign and blames no point;
+an interrupt keeps what was measured, leaves no process behind, and a resumed run measures exactly the rest.
 """
 
 import os
@@ -47,11 +47,24 @@ def test_one_process_measures_many_points_and_its_clocks_are_kept(log):
     with Worker(partial(FakeRig, log)) as worker:
         assert worker.describe()["gpu"] == "fake" and worker.ceilings() == {"hbm_read_tbs": 4.5}
         worker.sample_clocks("before")
+        assert worker.screen(GOOD) == 10.0 and worker.screen(with_tactic(GOOD, "missing")) is None
         for m in (1, 2, 3):
             assert len(worker.measure(with_tactic(TASKS[m - 1], "good")).samples_us) == 12
         assert [sample.get("m") for sample in worker.clock_samples] == [None, 1, 2, 3]
     (pid,) = starts(log)
     assert pid != os.getpid() and not alive(pid)
+
+
+def test_each_state_has_a_process_of_its_own_also_after_a_crash(log):
+    with Worker(partial(FakeRig, log), process="quiet") as worker:
+        for process in ("quiet", "quiet", "busy", "busy"):
+            worker.enter(process)
+            worker.measure(GOOD)
+        with pytest.raises(Failed):
+            worker.measure(with_tactic(GOOD, "crash"))
+        worker.measure(GOOD)
+    states = [line.split()[2] for line in log.read_text().splitlines() if line.startswith("start")]
+    assert states == ["quiet", "busy", "busy"] and len(set(starts(log))) == 3 and not any(map(alive, starts(log)))
 
 
 @pytest.mark.parametrize(
@@ -115,7 +128,32 @@ def test_bench_from_its_arguments_to_the_records(tmp_path, log, monkeypatch):
     assert done.complete and [row.m for row in records.rows(tmp_path)] == [1, 4]
     assert [(f["m"], f["reason"]) for f in done.failures] == [(2, "no result after 2 s: killed")]
     assert done.board == "GPU-1 GPU-2" and len(done.method["seeds"]) == 2 and done.method["limit_s"] == 2
-    assert not any(map(alive, starts(log)))
+    assert list(done.method["processes"]) == ["quiet"] and not any(map(alive, starts(log)))
+
+
+def test_bench_in_both_processes_interrupted_in_the_second_and_resumed(tmp_path, log, monkeypatch):
+    monkeypatch.setattr(device, "current", lambda: device.get("h200"))
+    monkeypatch.setattr(campaign, "make_rig", FakeGpu)
+    monkeypatch.setattr(campaign, "compile_all", lambda arch, tasks, progress: {})
+    for name, value in {"LOG": str(log), "HANG": "", "BOARD": "GPU-1"}.items():
+        monkeypatch.setenv(f"FAKE_{name}", value)
+    folder = tmp_path / "campaigns" / "c1"
+    request = Request("warp-splitk", [GemmProblem(1, 64, 1024)], [1, 2], modes=["chained"], processes=["busy", "quiet"])
+
+    def interrupt(*told):
+        if told == ("measure busy", 1, 2):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        campaign.bench(request, folder, progress=interrupt)
+    assert [(row.process, row.m) for row in records.rows(tmp_path)] == [("quiet", 1), ("quiet", 2), ("busy", 1)]
+    campaign.bench(request, folder, resume=True)
+    done = records.campaigns(tmp_path)["c1"]
+    assert done.complete and [(row.process, row.m) for row in records.rows(tmp_path)][3:] == [("busy", 2)]
+    assert set(done.method["processes"]) == {"quiet", "busy"} and "8 more streams" in done.method["processes"]["busy"]
+    lines = [line.split() for line in log.read_text().splitlines()]
+    assert [words[2] for words in lines if words[0] == "start"] == ["quiet", "busy", "quiet", "busy"]
+    assert [words[1] for words in lines if words[0] == "measure"] == ["1", "2", "1", "2"]
 
 
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])

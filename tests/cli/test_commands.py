@@ -60,6 +60,8 @@ from skinny_gemm.tactics import tactic_type
         ("bench warp-splitk --n 64 --k 512 --modes slow", "mode is 'slow'"),
         ("bench warp-splitk --n 64 --k 512 --peers mkl", "mkl"),
         ("bench warp-splitk --n 64 --k 512 --m 0", "m is 0"),
+        ("bench warp-splitk --n 64 --k 512 --most 0", "most is 0"),
+        ("bench warp-splitk --n 64 --k 512 --compile-only h900", "h900"),
         (
             "figure pie warp-splitk --m 8 --n 64 --k 512",
             "known are bandwidth, roofline, tactic-fields, sensitivity, smem and all",
@@ -113,6 +115,22 @@ def test_text_shows_the_first_of_thousands_and_says_how_many_more(call):
     assert status == 0 and first.startswith(f"{legal:,} legal tactics (rt,kq,ks,staged,tg,ch)")
     assert last == f"and {legal - len(rows):,} more: --json lists all" and len(rows) < legal
     assert "more" not in call("tactics warp-splitk --m 8 --n 3584 --k 7168")[1].splitlines()[-1]
+
+
+def test_a_cache_is_filled_for_another_machine_and_what_cannot_be_is_said(call, tmp_path, monkeypatch):
+    """Here, too, a later look compiles nothing: the same binary serves every M and mode."""
+    monkeypatch.setenv("SKINNY_GEMM_CACHE", str(tmp_path))
+    line = "bench warp-splitk --n 64 --k 256 --m 1,8,64 --peers none --compile-only b200 --json"
+    status, out, _ = call(line)
+    (entry,) = tmp_path.iterdir()
+    assert status == 0 and json.loads(out) == {
+        "cache": str(tmp_path), "failed": [],
+        "left_out": ["64x256 M=64: 64x256 at M = 64: M is 64, but this kernel takes 1 to 32 tokens"],
+    }  # fmt: skip
+    made = entry.stat().st_mtime_ns
+    said = call(line.removesuffix(" --json"))[1].splitlines()
+    assert said[0] == f"compiled into {tmp_path}" and said[1].startswith("left out: 64x256 M=64: ")
+    assert [file.stat().st_mtime_ns for file in tmp_path.iterdir()] == [made]
 
 
 def test_verify_reports_what_it_did(call):
@@ -329,7 +347,7 @@ def test_a_summary_names_the_machine_and_every_problem(call):
     lines = out.splitlines()
     assert status == 0 and lines[0].startswith("synthetic: SYNTHETIC") and lines[1].startswith("ceilings: {")
     problems = {(r.n, r.k, r.m, r.mode) for r in records.store.read_rows(SYNTHETIC / "records.csv") if r.is_ours}
-    assert sum(line.split()[3] == "warp-splitk" for line in lines[3:-1]) == len(problems) > 10
+    assert sum(line.split()[4] == "warp-splitk" for line in lines[3:-1]) == len(problems) > 10
     told = json.loads(call(f"summary {shlex.quote(str(SYNTHETIC))} --json")[1])
     assert told["lines"] == lines and told["campaign"]["id"] == "synthetic"
 
@@ -385,4 +403,4 @@ def test_what_is_made_from_the_records_is_made_again(call, tmp_path, monkeypatch
     assert all(path.read_bytes() == (data / path.name).read_bytes() for path in (best, fitted))
     status, out, _ = call("fit --show")
     fits = json.loads(call("fit --show --json")[1])
-    assert status == 0 and all(f"{fit['kernel']}, {fit['mode']}: " in out for fit in fits)
+    assert status == 0 and all(f"{fit['kernel']}, {fit['mode']}, {fit['process']} process: " in out for fit in fits)

@@ -57,6 +57,8 @@ def tactic() -> Iterator[tuple]:
         it.m.value, it.shown.value = 8, SHOWN[0]
         yield f"{kernel}: charts", it.shown
         yield f"{kernel}: launches", it.mode
+        if it.process.layout.display != "none":
+            yield f"{kernel}: process", it.process
         yield f"{kernel}: device", it.device
         it.device.value, it.shown.value = "h200", SHOWN[0]
     yield "560x7168: kernel", it.kernel

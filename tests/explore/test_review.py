@@ -73,6 +73,22 @@ def test_another_problem_starts_again(explorer):
     assert "No recorded answer" in text(explorer.answer) and candidates(explorer)
 
 
+def test_the_process_is_chosen_where_both_were_recorded(explorer):
+    assert explorer.process.layout.display == "none" and explorer.review.process == "quiet"
+    explorer.projection.value = next(s for s in explorer.shapes if (s.n, s.k) == (2304, 1536))
+    assert explorer.process.layout.display == "" and explorer.process.value == explorer.review.process == "busy"
+    assert candidates(explorer)[0] == "warp-splitk:32,8,256,4,2" and "busy process" in explorer.pictures[0].value
+    assert explorer.review == design_review(explorer.problem, explorer.gpu, data_dir=FIXTURES), "a script sees the same"
+    explorer.process.value = "quiet"
+    assert candidates(explorer)[0] == "warp-splitk:32,8,256,6,2" and "busy process" not in explorer.pictures[0].value
+    quiet = design_review(explorer.problem, explorer.gpu, process="quiet", data_dir=FIXTURES)
+    assert explorer.review == quiet and explorer.trouble.value == ""
+    explorer.m.value = 16
+    assert explorer.process.layout.display == "none" and explorer.review.process == "quiet"
+    explorer.m.value = 1
+    assert explorer.process.layout.display == "" and explorer.review.process == "busy"
+
+
 def test_too_many_none_and_no_kernel_are_told(explorer):
     box = explorer.lists["warp-splitk"]
     box.value = [tactic for _, tactic in box.options]

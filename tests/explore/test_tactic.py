@@ -108,6 +108,31 @@ def test_without_records_the_model_is_drawn_and_says_so(explorer):
     assert "model" not in text(explorer.status)
 
 
+def busy_is_offered(explorer) -> bool:
+    return explorer.process.layout.display != "none"
+
+
+def test_the_process_is_chosen_where_both_were_recorded_and_never_mixed(explorer):
+    assert not busy_is_offered(explorer) and explorer.view.process == "quiet"
+    explorer.projection.value = next(s for s in explorer.shapes if (s.n, s.k) == (2304, 1536))
+    assert busy_is_offered(explorer) and explorer.process.value == explorer.view.process == "busy"
+    assert set(explorer.view.table.process) == {"busy"} and "chained, busy process" in explorer.bandwidth.value
+    explorer.best_button.click()
+    assert explorer.tactic.stages == 4 and "recorded, busy process" in text(explorer.status)
+    explorer.process.value = "quiet"
+    assert set(explorer.view.table.process) == {"quiet"} and "busy" not in explorer.bandwidth.value
+    explorer.best_button.click()
+    assert explorer.tactic.stages == 6 and "busy" not in text(explorer.status)
+    explorer.m.value = 16
+    assert explorer.process.value == "quiet", "the choice stays as long as the weight does"
+    explorer.mode.value = "isolated"
+    assert not busy_is_offered(explorer) and explorer.trouble.value == ""
+    explorer.mode.value = "chained"
+    assert busy_is_offered(explorer) and explorer.process.value == "busy"
+    explorer.kernel.value = "ws-gemm"
+    assert not busy_is_offered(explorer) and explorer.view.process == "quiet", "it was not recorded at all"
+
+
 def test_only_the_charts_on_show_are_drawn(explorer, monkeypatch):
     drawn = []
     for name in ("bandwidth", "roofline", "fields", "sensitivity"):
@@ -210,12 +235,13 @@ def test_compile_tells_the_registers(explorer):
 class FakeMachine:
     """Takes the place of the GPU: 20 us at every M, and 5 us more behind a producer of 5."""
 
-    def __init__(self, gpu, shapes):
-        self.measured, self.before = [], lambda: None
+    def __init__(self, gpu, shapes, process="quiet"):
+        self.measured, self.before, self.process = [], lambda: None, process
 
     def measure(self, task):
         self.before()
         self.measured.append(task.point.m)
+        assert task.point.process == self.process
         exposed = task.point.mode == "exposed"
         samples = records.ExposedSamples([10.0] * 12, [5.0] * 12) if exposed else [20.0] * 12
         return Measurement(samples, 1e-3, 51_000_000)
@@ -259,6 +285,16 @@ def test_exposed_points_state_the_difference(with_gpu):
     with_gpu.mode.value = "chained"
     assert "hollow" not in with_gpu.bandwidth.value, "modes are never mixed"
     assert ">bandwidth, TB/s<" in with_gpu.bandwidth.value
+
+
+def test_live_points_are_of_the_process_on_screen(with_gpu):
+    with_gpu.n.value, with_gpu.k.value = 2304, 1536
+    with_gpu.default_button.click()
+    with_gpu.measure().join(30)
+    assert with_gpu.trouble.value == "" and set(with_gpu.live.process) == {"busy"}
+    assert "hollow" in with_gpu.bandwidth.value and "measured live" in text(with_gpu.status)
+    with_gpu.process.value = "quiet"
+    assert "hollow" not in with_gpu.bandwidth.value and "measured live" not in text(with_gpu.status)
 
 
 def test_a_front_is_measured_live_up_to_64_tokens(with_gpu):

@@ -1,10 +1,16 @@
-"""Errors are counted in the spacings of the result's own format, and drawn with what rounding alone would give."""
+"""Errors are counted in the spacings of the result's own format, and drawn with what rounding alone would give.
+
+All peers, with all kernels of ours beside one, are told apart by dash and marker.
+"""
 
 import numpy as np
 import pytest
 
 from skinny_gemm.analysis.performance import error_table
-from skinny_gemm.figures.charts import error_histogram
+from skinny_gemm.figures.charts import best_of_peers, error_histogram
+from skinny_gemm.figures.style import LIGHT
+from skinny_gemm.records import PEERS
+from skinny_gemm.tactics import KERNELS
 from tests.support.drawings import texts
 
 
@@ -29,3 +35,10 @@ def test_errors_are_counted_in_spacings_of_bf16():
     assert any("3.00e-02" in t for t in texts(error_histogram(table, 0.03)))
     with pytest.raises(ValueError, match="1 outputs are NaN"):
         error_table(np.array([1.0, np.nan]), np.array([1.0, 1.0]))
+
+
+def test_everything_that_may_stand_beside_a_kernel_looks_different():
+    rivals = dict.fromkeys([*PEERS, *list(KERNELS)[1:]], ())
+    looks = [series.look for series in best_of_peers(rivals, list, LIGHT.series[1:])]
+    for name in ("linestyle", "marker"):
+        assert len({str(look[name]) for look in looks}) == len(rivals), name

@@ -1,9 +1,13 @@
 """A campaign on a GPU: every point measured, every result checked, ceilings and clocks recorded."""
 
+from dataclasses import replace
+from pathlib import Path
+
 from skinny_gemm import records
 from skinny_gemm.bench.campaign import bench
 from skinny_gemm.bench.plan import Request
 from skinny_gemm.problem import GemmProblem
+from skinny_gemm.records.statistics import Verdict, verdict
 
 
 def test_a_small_campaign(tmp_path):
@@ -22,6 +26,22 @@ def test_a_small_campaign(tmp_path):
     assert (ours.median_us > fastest_possible).all()
 
 
+def test_a_busy_process_is_slower_than_a_quiet_one(tmp_path):
+    """By 6 % where it was seen; from one process to the next cuBLAS moves by up to 3.5 %."""
+    problems, processes = [GemmProblem(1, 2304, 1536)], ["quiet", "busy"]
+    request = Request(
+        "warp-splitk", problems, [16], modes=["chained"], peers=["cublas"], processes=processes, bounds=True
+    )
+    folder = bench(request, tmp_path / "campaigns" / "both")
+    campaign, rows = records.read_campaign(folder)
+    assert campaign.complete and not campaign.failures and campaign.ceilings
+    half = len(rows) // 2
+    assert [row.process for row in rows] == ["quiet"] * half + ["busy"] * half
+    assert [replace(row.point, process="quiet") for row in rows[half:]] == [row.point for row in rows[:half]]
+    quiet, busy = (row for row in rows if row.kernel == "cublas")
+    assert verdict(busy, quiet) is Verdict.SLOWER and busy.median_us > 1.02 * quiet.median_us
+
+
 def test_a_campaign_of_a_front_with_its_exposed_latency(tmp_path):
     request = Request("ws-gemm", [GemmProblem(1, 288, 7168)], [4, 64], modes=["chained", "exposed"], peers=["cublas"])
     folder = bench(request, tmp_path / "campaigns" / "front")
@@ -32,3 +52,21 @@ def test_a_campaign_of_a_front_with_its_exposed_latency(tmp_path):
         mine = table[table.kernel == kernel]
         assert set(zip(mine.m, mine["mode"], strict=True)) == {(m, mode) for m in ms for mode in ("chained", "exposed")}
         assert (mine.relative_error < 1e-2).all() and (mine.low_us > 0.3).all()
+
+
+def test_each_peer_is_timed_at_those_of_its_tactics_that_look_fastest(tmp_path, monkeypatch):
+    """Stand-ins for the files of peers take the same parameters: structures that the driver must pass whole."""
+    for peer in ("flashinfer", "simt"):
+        file = Path(__file__).parents[1] / "support" / "foreign" / f"{peer}.py"
+        monkeypatch.setenv(f"SKINNY_GEMM_{peer.upper()}", str(file))
+    names = ["cublas", "cublaslt", "flashinfer", "simt"]
+    request = Request("warp-splitk", [GemmProblem(1, 256, 512)], [4], modes=["chained"], peers=names, most=2)
+    folder = bench(request, tmp_path / "campaigns" / "peers")
+    campaign, table = records.campaigns(tmp_path)[folder.name], records.load(tmp_path)
+    assert campaign.complete and not campaign.failures and not campaign.method["peers_absent"]
+    assert table.kernel.value_counts()[names].to_dict() == {"cublas": 1, "cublaslt": 2, "flashinfer": 2, "simt": 2}
+    looks = campaign.method["screened_out"]
+    for peer in names[1:]:
+        rows = table[table.kernel == peer]
+        slower = [us for point, us in looks.items() if point.startswith(f"{peer} [")]
+        assert slower and rows.median_us.min() < 1.1 * min(slower) and (rows.relative_error < 1e-2).all()

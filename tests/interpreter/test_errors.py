@@ -156,6 +156,14 @@ def test_torch_tensors_are_written_in_place_and_bad_arguments_refused():
         run(compiled, a, out, grid=(0, 1, 1))
 
 
+def test_instructions_after_one_on_several_lines_keep_their_numbers():
+    body = "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32\n{%r1, %r2, %r3, %r4},\n{%r5, %r6, %r7, %r8},\n"
+    compiled = kernel(body + "{%r9, %r10},\n{%r11, %r12, %r13, %r14};\nmov.b32 %r1, %nothing;", "out")
+    line = 1 + next(i for i, text in enumerate(compiled.ptx.split("\n")) if "%nothing" in text)
+    with pytest.raises(interpreter.PtxSyntaxError, match=f"Line {line}: "):
+        run(compiled, np.zeros(1, np.uint32))
+
+
 def test_bad_ptx_is_refused_with_its_line():
     compiled = kernel("add.s32 %r1, %r2, %nothing;", "out")
     with pytest.raises(interpreter.PtxSyntaxError, match=r"Line \d+: the operand '%nothing' is not declared"):

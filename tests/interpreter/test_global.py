@@ -16,12 +16,14 @@ SCHEDULES = ["in_order", "adversarial(0)", "adversarial(1)"]
     ["ld.global.nc.L1::no_allocate.L2::cache_hint.v4.b32 {w}, [%rd11], %rd20;",
      "ld.volatile.global.v4.u32 {w}, [%rd11];",
      "ld.relaxed.gpu.global.v4.b32 {w}, [%rd11];", "ld.relaxed.sys.global.v4.b32 {w}, [%rd11];",
-     "ld.acquire.cluster.global.v4.b32 {w}, [%rd11];", "ld.global.L1::evict_last.L2::128B.v4.f32 {w}, [%rd11];"],
+     "ld.acquire.cluster.global.v4.b32 {w}, [%rd11];", "ld.global.L1::evict_last.L2::128B.v4.f32 {w}, [%rd11];",
+     "ld.global.cs.v4.b32 {w}, [%rd11];"],
 )  # fmt: skip
 @pytest.mark.parametrize(
     "store",
     ["st.relaxed.sys.global.v4.b32 [%rd12], {w};", "st.volatile.global.v4.u32 [%rd12], {w};",
-     "st.release.gpu.global.v4.b32 [%rd12], {w};", "st.global.L2::cache_hint.v4.b32 [%rd12], {w}, %rd20;"],
+     "st.release.gpu.global.v4.b32 [%rd12], {w};", "st.global.L2::cache_hint.v4.b32 [%rd12], {w}, %rd20;",
+     "st.global.cs.v4.b32 [%rd12], {w};"],
 )  # fmt: skip
 def test_orders_and_hints_move_the_same_bytes(load, store):
     body = WHERE + "createpolicy.fractional.L2::evict_first.b64 %rd20, 1.0;" + load + store

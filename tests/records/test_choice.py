@@ -117,6 +117,18 @@ def test_of_two_campaigns_with_one_kernel_each_the_medians_count(record):
     assert kernel == "other" and "in 2026-01-01" in why and "in 2026-01-02" in why
 
 
+def test_kernels_compete_in_one_process_the_busy_one_if_it_ran_both(record):
+    record("2026-01-01", {("warp-splitk", 8): 2.0, ("other", 8): 2.5})
+    record("2026-01-02", {("warp-splitk", 8): 3.0}, process="busy")
+    kernel, _, why = chosen(8)
+    assert kernel == "warp-splitk" and "warp-splitk 2.00 us at M = 8 in 2026-01-01" in why
+    record("2026-01-03", {("other", 8): 2.8}, process="busy")
+    kernel, _, why = chosen(8)
+    assert kernel == "other" and "warp-splitk 3.00 us" in why and "other 2.80 us" in why
+    record("2026-01-04", {("warp-splitk", 8): 2.0, ("other", 8): 2.5})  # newer, but quiet
+    assert chosen(8)[0] == "other" and "2026-01-04" not in chosen(8)[2]
+
+
 def test_other_modes_and_devices_are_no_comparison(record):
     record("2026-01-01", {("warp-splitk", 8): 2.5})
     record("2026-01-02", {("other", 8): 2.0})
@@ -154,8 +166,10 @@ def test_of_two_models_the_faster_prediction_wins(data, monkeypatch, start, winn
 
 
 def with_start(fits, microseconds):
-    """The fits of a kernel with another time to start a launch."""
-    return {mode: fit | {"coefficients": fit["coefficients"] | {"start": microseconds}} for mode, fit in fits.items()}
+    """The fits of a kernel, in a quiet process, with another time to start a launch."""
+    quiet = {mode: processes["quiet"] for mode, processes in fits.items()}
+    changed = {mode: fit["coefficients"] | {"start": microseconds} for mode, fit in quiet.items()}
+    return {mode: {"quiet": fit | {"coefficients": changed[mode]}} for mode, fit in quiet.items()}
 
 
 def test_without_a_model_the_first_kernel_that_takes_it_has_its_heuristic(data):

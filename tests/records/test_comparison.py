@@ -1,7 +1,8 @@
 """Two campaigns point by point.
 
-Properties: every common point has the verdict of its two intervals, of the second against the first; shares add up;
-swapping the campaigns swaps the verdicts; the largest changes come first; what cannot be compared is one sentence.
+Properties: every common point has the verdict of its two intervals, of the second against the first; a quiet and a busy
+process have no point in common; shares add up; swapping the campaigns swaps the verdicts; the largest changes come
+first; what cannot be compared is one sentence.
 """
 
 import dataclasses
@@ -41,6 +42,19 @@ def test_swapping_the_campaigns_swaps_the_verdicts(pair):
     assert swapped == {**counts, "FASTER": counts["SLOWER"], "SLOWER": counts["FASTER"]}
 
 
+def test_a_quiet_and_a_busy_process_are_never_compared(tmp_path):
+    quiet, busy = POINTS[0], dataclasses.replace(POINTS[0], process="busy")
+    both = write(tmp_path, "2026-01-01", {quiet: 10.0, busy: 12.0})
+    again = write(tmp_path, "2026-01-02", {quiet: 10.0, busy: 24.0})
+    found = compare(both, again)
+    assert {p.first.process: p.ratio for p in found.pairs} == {"quiet": 1.0, "busy": 2.0}
+    assert {point["process"] for point in found.report()["points"]} == {"quiet", "busy"}
+    shares = [line.split()[2:4] for line in found.lines() if line.startswith("warp-splitk")]
+    assert shares == [["busy", "1"], ["quiet", "1"]]
+    with pytest.raises(ValueError, match="have no point in common"):
+        compare(write(tmp_path, "2026-01-03", {quiet: 10.0}), write(tmp_path, "2026-01-04", {busy: 10.0}))
+
+
 def test_a_campaign_by_its_id(pair, monkeypatch):
     monkeypatch.setenv("SKINNY_GEMM_DATA", str(pair[0].parents[1]))
     assert compare("2026-01-01", "2026-01-02").counts == compare(*pair).counts
@@ -70,7 +84,7 @@ def test_it_says_whether_source_and_board_were_the_same(pair, change, same, word
 def test_the_text_shows_shares_by_kernel_and_mode_and_the_worst_points(pair):
     lines = compare(*pair).lines()
     (row,) = [line for line in lines if line.startswith("warp-splitk")]
-    assert row.split()[:3] == ["warp-splitk", "chained", "4"] and row.split()[3:5] == ["25.0%", "25.0%"]
+    assert row.split()[:4] == ["warp-splitk", "chained", "quiet", "4"] and row.split()[4:6] == ["25.0%", "25.0%"]
     worst = next(i for i, line in enumerate(lines) if "largest changes" in line) + 1
     assert lines[worst].startswith("FASTER") and "-50.0%" in lines[worst] and "M=2 chained" in lines[worst]
 

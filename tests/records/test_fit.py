@@ -2,16 +2,18 @@
 
 - it finds the coefficients that made the times, and a few absurd times do not move it;
 - of each point the newest record counts, and only with cold weights;
+- a quiet and a busy process have each their own, the busy one where it has records of several shapes;
 - data/model.json is the fit to the campaigns that it names, and what is printed of it is what it holds.
 """
 
+import json
 from dataclasses import asdict
 
 import numpy as np
 import pandas
 import pytest
 
-from skinny_gemm import device, records
+from skinny_gemm import catalogue, device, records
 from skinny_gemm.problem import GemmProblem
 from skinny_gemm.records import fit, model
 from skinny_gemm.tactics import WarpSplitKTactic
@@ -22,8 +24,8 @@ H200 = device.get("h200")
 
 def test_the_stored_coefficients_are_what_the_fit_gives():
     table = records.load()
-    for (kernel, mode), stored in model.fits().items():
-        anew = fit.fit(kernel, mode, table[table.campaign.isin(stored.campaigns)])
+    for (kernel, mode, process), stored in model.fits().items():
+        anew = fit.fit(kernel, mode, table[table.campaign.isin(stored.campaigns)], process)
         assert anew.coefficients == pytest.approx(stored.coefficients, rel=2e-2), (kernel, mode)
         for name, value in asdict(anew).items():
             if name.endswith("error"):
@@ -41,7 +43,7 @@ def made_up(coefficients: dict, mode: str = "isolated") -> pandas.DataFrame:
             for tactic in WarpSplitKTactic.enumerate(weight, H200)[::11]:
                 quantities.append(formula.quantities(tactic, weight, H200))
                 rows.append({"campaign": "made up", "device": "h200", "kernel": "warp-splitk", "n": n, "k": k, "m": m,
-                             "tactic": str(tactic), "mode": mode, "weights": "cold"})  # fmt: skip
+                             "tactic": str(tactic), "mode": mode, "weights": "cold", "process": "quiet"})  # fmt: skip
     columns = {name: np.array([q[name] for q in quantities], float) for name in quantities[0]}
     return pandas.DataFrame(rows).assign(median_us=formula.terms(columns, coefficients, mode)["time"])
 
@@ -66,9 +68,37 @@ def test_the_newest_record_counts_and_only_cold_weights():
         fit.fit("warp-splitk", "chained", table)
 
 
+def test_a_busy_process_has_a_fit_of_its_own(tmp_path, monkeypatch):
+    """Its launches take twice as long; without records of a second shape it has none."""
+    (tmp_path / "devices.json").symlink_to(catalogue.data_dir() / "devices.json")
+    formula = model.formulas()["warp-splitk"]
+    tables = []
+    for mode in MODES:
+        made = {c.name: c.start for c in formula.of(mode)}
+        quiet = made_up(made, mode)
+        tables += [quiet, made_up({**made, "start": 2 * made["start"]}, mode).assign(process="busy")]
+    table = pandas.concat(tables, ignore_index=True)
+    monkeypatch.setenv("SKINNY_GEMM_DATA", str(tmp_path))
+    monkeypatch.setattr(model, "formulas", lambda: {"warp-splitk": formula})
+    monkeypatch.setattr(fit, "formulas", model.formulas)
+    one_shape = table[(table.process == "quiet") | (table.n == 3584)]
+    for recorded, processes in ((one_shape, ["quiet"]), (table, ["quiet", "busy"])):
+        monkeypatch.setattr(fit.store, "load", lambda recorded=recorded: recorded)
+        model.read_fits.cache_clear()
+        assert list(json.loads(fit.write_fit().read_text())["warp-splitk"]["chained"]) == processes
+        assert set(model.fits()) == {("warp-splitk", mode, process) for mode in MODES for process in processes}
+    for mode in MODES:
+        quiet, busy = (model.fit_of("warp-splitk", mode, process) for process in ("quiet", "busy"))
+        assert busy.coefficients["start"] == pytest.approx(2 * quiet.coefficients["start"], rel=0.1)
+        text, problem = WarpSplitKTactic.parse("16,8,256,8,2"), GemmProblem(8, 3584, 7168)
+        times = [model.times([text], [problem], H200, mode, process)[0] for process in ("quiet", "busy")]
+        assert times[0] < times[1]
+    model.read_fits.cache_clear()
+
+
 def test_the_command_tells_coefficients_units_and_errors():
     text = "\n".join(fit.lines())
-    for (kernel, mode), stored in model.fits().items():
-        assert f"{kernel}, {mode}: fitted to {stored.records:,} records" in text
+    for (kernel, mode, process), stored in model.fits().items():
+        assert f"{kernel}, {mode}, {process} process: fitted to {stored.records:,} records" in text
         for c in model.formulas()[kernel].of(mode):
             assert c.meaning in text and c.unit in text and f"{stored.coefficients[c.name]:.4g}" in text

@@ -23,8 +23,8 @@ CASES = [(kernel, mode) for kernel in model.formulas() for mode in MODES]
 
 
 def test_every_kernel_and_mode_has_a_fit_with_its_coefficients():
-    assert set(model.fits()) == set(CASES)
-    for (kernel, mode), stored in model.fits().items():
+    assert {(kernel, mode) for kernel, mode, process in model.fits() if process == "quiet"} == set(CASES)
+    for (kernel, mode, _), stored in model.fits().items():
         assert set(stored.coefficients) == {c.name for c in model.formulas()[kernel].of(mode)}
         assert all(value > 0 for value in stored.coefficients.values())
         assert all(c.meaning for c in model.formulas()[kernel].coefficients)
@@ -32,8 +32,9 @@ def test_every_kernel_and_mode_has_a_fit_with_its_coefficients():
 
 @pytest.mark.parametrize(("kernel", "mode"), CASES)
 def test_the_stated_error_is_that_of_the_predictions(kernel, mode):
-    stored, table = model.fits()[kernel, mode], records.load()
-    rows = table[(table.kernel == kernel) & (table["mode"] == mode) & table.campaign.isin(stored.campaigns)]
+    stored, table = model.fits()[kernel, mode, "quiet"], records.load()
+    table = table[table.campaign.isin(stored.campaigns) & (table.process == "quiet")]
+    rows = table[(table.kernel == kernel) & (table["mode"] == mode)]
     rows = rows.drop_duplicates(["n", "k", "m", "tactic"], keep="last")
     kind = KERNELS[kernel]
     problems = [kind.problem(GemmProblem(row.m, row.n, row.k)) for row in rows.itertuples()]
@@ -96,7 +97,7 @@ def test_no_model_is_said_in_words():
     ("content", "says"),
     [
         ("{", "is not a fit"),
-        ('{"warp-splitk": {"chained": {}}}', "'devices'"),
+        ('{"warp-splitk": {"chained": {"quiet": {}}}}', "'devices'"),
         ('{"other": {"chained": 3}}', "not a fit"),
     ],
 )
@@ -110,7 +111,7 @@ def test_a_broken_file_is_named(tmp_path, content, says):
 
 def test_a_file_of_other_coefficients_is_refused(tmp_path):
     content = json.loads((catalogue.data_dir() / "model.json").read_text())
-    del content["warp-splitk"]["chained"]["coefficients"]["crowd"]
+    del content["warp-splitk"]["chained"]["quiet"]["coefficients"]["crowd"]
     path = tmp_path / "model.json"
     path.write_text(json.dumps(content))
     with pytest.raises(ValueError, match="warp-splitk, chained: coefficients"):
@@ -119,4 +120,14 @@ def test_a_file_of_other_coefficients_is_refused(tmp_path):
 
 def test_without_a_file_there_is_no_model(monkeypatch):
     monkeypatch.setattr(model, "fits", dict)
-    assert "was not fitted: run python -m skinny_gemm fit" in model.why_not("warp-splitk", "chained", H200)
+    for process in records.PROCESSES:
+        said = f"of warp-splitk, chained, in a {process} process was not fitted: run python -m skinny_gemm fit"
+        assert said in model.why_not("warp-splitk", "chained", H200, process)
+
+
+def test_a_quiet_model_never_answers_for_a_busy_process(monkeypatch):
+    quiet = {key: fit for key, fit in model.fits().items() if key[2] == "quiet"}
+    monkeypatch.setattr(model, "fits", lambda: quiet)
+    assert model.why_not("warp-splitk", "chained", H200) is None
+    with pytest.raises(ValueError, match="in a busy process was not fitted"):
+        model.times([SPLIT.parse("32,8,256,11,2")], [GemmProblem(8, 3584, 7168)], H200, "chained", "busy")

@@ -1,8 +1,8 @@
 """What pruning costs.
 
-Properties: the cost is that of the grid's best over all tactics' best, by a scan; only full sweeps are judged, and a
-tactic that failed counts as swept, one that the kernel did not have then as none; the text counts what is within the
-target.
+Properties: the cost is that of the grid's best over all tactics' best, by a scan; only full sweeps are judged, each of
+one process, and a tactic that failed in it counts as swept, one that the kernel did not have then as none; the text
+counts what is within the target.
 """
 
 import random
@@ -51,6 +51,15 @@ def test_half_a_sweep_is_not_judged_but_a_failed_tactic_is_swept(tmp_path):
     (found,) = pruning.costs_of(failed(M), rows)
     assert found.tactics == len(ALL) - 1
     assert pruning.costs_of(failed(M + 1), rows) == []
+    assert pruning.costs_of(failed(M), [replace(row, process="busy") for row in rows]) == []
+
+
+def test_half_a_sweep_in_each_process_is_no_sweep(tmp_path):
+    folder, rows = sweep(tmp_path)
+    campaign, busy = records.load_campaign(folder), [replace(row, process="busy", median_us=9.0) for row in rows]
+    half = len(rows) // 2
+    assert pruning.costs_of(campaign, [*rows[:half], *busy[half:]]) == []
+    assert [cost.best.process for cost in pruning.costs_of(campaign, [*rows, *busy])] == ["quiet", "busy"]
 
 
 def test_a_sweep_of_before_the_last_field_is_judged_by_what_there_was(tmp_path):

@@ -1,6 +1,7 @@
 """Records on disk.
 
-Properties: what is written is read back equal; nothing is ever overwritten; every fault of a file is reported with the
+Properties: what is written is read back equal; nothing is ever overwritten; what lacks the column of the process was
+measured in a quiet one; every fault of a file is reported with the
 file and the line, costs no other campaign anything, and is not passed over in silence.
 """
 
@@ -49,6 +50,7 @@ points = st.builds(
     tactic=st.sampled_from(["", "16,8,256,4,2", "132x12x16384"]),
     mode=st.sampled_from(records.MODES),
     weights=st.sampled_from(records.WEIGHTS),
+    process=st.sampled_from(records.PROCESSES),
 )
 measured = st.lists(st.floats(0.01, 1e5), min_size=6, max_size=20)
 
@@ -107,7 +109,7 @@ def test_resume_continues_where_it_stopped(tmp_path):
 
 @pytest.mark.parametrize("name", ["2026-11-30-h200-6ddc50f-front", "2026-11-30-h200-6ddc50f-repeat-b"])
 def test_a_recorded_campaign_is_written_again_byte_for_byte(tmp_path, name):
-    """Read and saved by a resume, with bounds and exposed rows in it."""
+    """Read and saved by a resume, with bounds and exposed rows in it; only the column of the process comes to it."""
     recorded, folder = records.store.campaign_folder(name), tmp_path / name
     shutil.copytree(recorded, folder)
     described = (recorded / "campaign.json").read_text()
@@ -115,7 +117,9 @@ def test_a_recorded_campaign_is_written_again_byte_for_byte(tmp_path, name):
     (folder / "campaign.json").write_text(interrupted)
     CampaignWriter(folder, records.load_campaign(folder), resume=True).save()
     assert (folder / "campaign.json").read_text() == interrupted
-    assert (folder / "records.csv").read_bytes() == (recorded / "records.csv").read_bytes()
+    header, *lines = (recorded / "records.csv").read_text().splitlines()
+    again = "\n".join([f"{header},process", *(f"{line},quiet" for line in lines)])
+    assert (folder / "records.csv").read_text() == f"{again}\n"
     before, after = (gzip.decompress((path / "samples.csv.gz").read_bytes()) for path in (recorded, folder))
     assert before == after
     raw = records.store.samples(name)
@@ -150,6 +154,7 @@ def test_samples_of_rows_that_a_crash_lost_are_ignored(tmp_path):
         ("m", "0", "m is 0, but must be an integer from 1 to"),
         ("mode", "warm", "mode is 'warm', but must be one of isolated, chained, exposed"),
         ("weights", "", "weights is '', but must be one of cold, warm"),
+        ("process", "idle", "process is 'idle', but must be one of quiet, busy"),
         ("kernel", "", "kernel is empty"),
         ("low_us", "99", "must be positive and ascend"),
         ("median_us", "nan", "must be positive and ascend"),
@@ -309,7 +314,40 @@ def test_a_row_measured_at_a_dropped_clock_counts_only_where_there_is_no_other(t
     write(tmp_path, "c2", points=[POINT, other], date="2026-02-01T00:00:00+00:00", clocks={"samples": busy})
     last = {row.point: row.campaign for row in records.rows(tmp_path)}
     assert last == {POINT: "c1", other: "c2"}
-    assert records.campaigns(tmp_path)["c2"].slow == {(64, 1024, 8), (64, 1024, 16)}
+    assert records.campaigns(tmp_path)["c2"].slow == {(64, 1024, 8, "quiet"), (64, 1024, 16, "quiet")}
+
+
+def test_a_clock_that_dropped_in_one_process_says_nothing_of_the_other(tmp_path):
+    busy = dataclasses.replace(POINT, process="busy")
+    write(tmp_path, "c1", points=[POINT, busy])
+    mhz = {"quiet": 1980, "busy": 1700}
+    clocks = [{"when": "during", "n": 64, "k": 1024, "m": 8, "process": p, "sm_mhz": mhz[p]} for p in mhz]
+    write(tmp_path, "c2", points=[POINT, busy], date="2026-02-01T00:00:00+00:00", clocks={"samples": clocks})
+    assert {row.point: row.campaign for row in records.rows(tmp_path)} == {POINT: "c2", busy: "c1"}
+
+
+def test_what_lacks_the_column_was_measured_in_a_quiet_process(tmp_path):
+    """As campaigns did before the process was part of the method: rows and failures."""
+    failed = dataclasses.replace(POINT, m=1)
+    failure = {name: value for name, value in vars(failed).items() if name != "process"} | {"reason": "it hung"}
+    path = write(tmp_path, points=[POINT], failures=(failure,)) / "records.csv"
+    header, line = path.read_text().splitlines()
+    path.write_text("\n".join([header.removesuffix(",process"), line.removesuffix(",quiet")]) + "\n")
+    writer = CampaignWriter(path.parent, campaign(), resume=True)
+    assert writer.done == {POINT, failed} and POINT.process == failed.process == "quiet"
+    assert list(records.load(tmp_path).process) == ["quiet"]
+    assert list(records.store.samples("c1", tmp_path)) == [POINT]
+    path.write_text(path.read_text() + line + "\n")
+    assert records.problems(tmp_path)["c1"].endswith("line 3: 16 cells, but there are 15 columns.")
+
+
+def test_a_resume_tells_the_processes_apart(tmp_path):
+    busy = dataclasses.replace(POINT, process="busy")
+    writer = CampaignWriter(write(tmp_path, points=[POINT]), campaign(), resume=True)
+    assert busy not in writer.done
+    writer.fail(busy, "it hung")
+    writer.save()
+    assert CampaignWriter(writer.folder, campaign(), resume=True).done == {POINT, busy}
 
 
 @pytest.mark.parametrize(
@@ -332,5 +370,5 @@ def test_json_nested_too_deep_costs_one_campaign_only(tmp_path):
 
 def test_point_reads_as_a_sentence():
     assert str(Point("warp-splitk", 64, 128, 8, "16,8,128,1,1")) == (
-        "warp-splitk [16,8,128,1,1] 64x128 M=8 chained cold"
+        "warp-splitk [16,8,128,1,1] 64x128 M=8 chained cold quiet"
     )

@@ -12,6 +12,7 @@ from skinny_gemm.analysis.review import design_review
 from skinny_gemm.artifact import Resources
 from skinny_gemm.figures import style
 from skinny_gemm.figures.panel import Labels
+from skinny_gemm.records import PEERS
 from skinny_gemm.report import pages
 from tests.support.drawings import texts
 from tests.support.reviews import H200, SMALL, A
@@ -30,6 +31,14 @@ def test_pages_say_what_was_found(small):
     assert {"-10.0 %", "-44.3 %", "-49.9 %"} <= set(table)
     assert any("→" in line for line in table), "cublas is beyond the edge of the chart"
     assert f"64x1024, M = 8, chained, NVIDIA H200   |   2 of {len(pages.pages(small))}" in table
+
+
+def test_verdicts_are_against_as_many_peers_as_there_is_room_for(small):
+    (cublas,) = small.peers.values()
+    every = replace(small, peers={name: replace(cublas, kernel=name) for name in PEERS})
+    said = texts(pages.comparison(every)[0].figure)
+    columns = [text for text in said if text.startswith("against ")]
+    assert columns == ["against A", *(f"against {name}" for name in PEERS[:3])] and set(PEERS) <= set(said)
 
 
 def test_provenance_is_told_in_full(small):
@@ -114,6 +123,12 @@ def test_nothing_recorded_is_said_plainly(data):
     assert "nothing to decide on" in found.answer()[0] and found.provenance()["source"] == "model"
     assert "No recorded answer" in texts(page(found, "answer").figure)
     assert any(line.startswith("No campaign") for line in texts(page(found, "provenance").figure))
+
+
+def test_every_page_names_a_busy_process(small):
+    for process, said in (("quiet", "M = 8, chained, NVIDIA"), ("busy", "M = 8, chained, busy process, NVIDIA")):
+        for each in pages.pages(replace(small, process=process)):
+            assert any(said in line for line in texts(each.figure)), each.name
 
 
 def test_a_bound_alone_is_compared_with_nothing(data):

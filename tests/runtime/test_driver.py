@@ -1,11 +1,16 @@
-"""Loading through the CUDA driver, with a stand-in for it: what a device cannot run is refused before a launch."""
+"""Loading and launching through the CUDA driver, with a stand-in for it.
 
+Properties: what a device cannot run is refused before a launch; arguments are passed as the kernel's ABI has them.
+"""
+
+import ctypes
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 from cuda.bindings import driver as cuda
 
-from skinny_gemm.artifact import CompiledKernel, LaunchArguments, Resources
+from skinny_gemm.artifact import CompiledKernel, LaunchArguments, Parameter, Resources
 from skinny_gemm.runtime import driver
 
 
@@ -61,3 +66,15 @@ def test_a_cluster_that_does_not_fit_is_refused_in_words_before_the_launch(devic
     ):
         driver.launch(kernel(cluster), LaunchArguments((cluster, 1, 1), ()), stream=0)
     assert not device.launched
+
+
+def test_joined_parameters_are_one_structure_and_others_stay_alone(device):
+    pointer, size = Parameter("x", "pointer"), Parameter("m", "i32")
+    stride = Parameter("stride", "i64", joined=True)
+    parameters = pointer, replace(size, joined=True), stride, size, pointer
+    compiled = replace(kernel(1), parameters=parameters)
+    driver.launch(compiled, LaunchArguments((1, 1, 1), (1 << 40, 7, 1 << 33, -3, None)), stream=0)
+    ((_, _, (values, types), _),) = device.launched
+    tensor, *others = values
+    assert bytes(tensor) == bytes(ctypes.c_int64(1 << 40)) + bytes(ctypes.c_int64(7)) + bytes(ctypes.c_int64(1 << 33))
+    assert others == [-3, 0] and types == (None, ctypes.c_int32, ctypes.c_void_p)

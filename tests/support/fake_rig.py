@@ -26,13 +26,13 @@ def with_tactic(task: Task, tactic: str) -> Task:
 
 
 class FakeRig:
-    """Notes in `log` the process id of each start and the points that were measured."""
+    """Notes in `log` the id and the state of each process that starts and the points that were measured."""
 
-    def __init__(self, log: Path):
+    def __init__(self, log: Path, process: str):
         if log.name == "refused":
             raise RuntimeError("no GPU today")
         self.log, self.clock_samples, self.dead = log, [], False
-        self._note(f"start {os.getpid()}")
+        self._note(f"start {os.getpid()} {process}")
 
     def describe(self):
         return {"gpu": "fake", "driver": "", "cuda": "", "torch": "", "dsl": ""}
@@ -57,6 +57,9 @@ class FakeRig:
         self.clock_samples.append({"when": "during", "sm_mhz": 1980, "throttle": [], "m": point.m})
         return Measurement([10.0 + 0.01 * i for i in range(12)], 0.0017, 1000)
 
+    def screen(self, task):
+        return None if task.point.tactic == "missing" else 10.0
+
     def ceilings(self):
         return {"hbm_read_tbs": 4.5}
 
@@ -74,8 +77,8 @@ class FakeRig:
 class FakeGpu(FakeRig):
     """Made as a `Rig` is; the environment says where the log is and at which M a point hangs."""
 
-    def __init__(self, device, shapes, seed):
-        super().__init__(Path(os.environ["FAKE_LOG"]))
+    def __init__(self, device, shapes, seed, process):
+        super().__init__(Path(os.environ["FAKE_LOG"]), process)
 
     def describe(self):
         return {**super().describe(), "board": os.environ["FAKE_BOARD"]}
