@@ -25,9 +25,11 @@ SENTENCES = {  #: a span of `warp_spans` in words
     "arm": "arms the mbarrier that counts the sums it will receive",
     "arrive": "arrives at the cluster barrier and goes on",
     "copy": "issues the copies of turn {number} into stage {stage} of its ring",
+    "copy x": "issues the copies of the x of turn {number} into stage {stage}",
     "wait grid": "waits for the previous grid (griddepcontrol.wait)",
     "load x": "loads the x of its first K blocks into registers",
     "wait copies": "waits until its copies of turn {number} are in stage {stage} (cp.async.wait_group, bar.warp.sync)",
+    "hold": "takes the weights of turn {number} from stage {stage} into registers",
     "multiply": "multiplies turn {number} in stage {stage}",
     "wait lanes": "waits until all its lanes have read stage {stage} (bar.warp.sync)",
     "store": "leaves its sums in its ring",
@@ -92,9 +94,10 @@ class _Reader:
 
     def __init__(self, tactic: BalancedSplitKTactic, problem: GemmProblem, cta: int):
         t = self.tactic = tactic
-        self.regions, self.cta = t.smem_regions(problem), cta
-        self.ring = layout.warp_bytes(t.rows(problem), t.token_tile, t.k_chunk, t.stages)
-        self.copied, self.landed, self.read = 0, 0, 0  # turns: issued, waited for, multiplied or at hand
+        self.regions, self.cta, self.filled = t.smem_regions(problem), cta, min(t.stages, t.turns(problem))
+        self.ring = layout.warp_bytes(t.rows(problem), t.token_tile, t.k_chunk, t.stages, t.x_ring)
+        self.ahead = int(t.held_blocks(problem) > 0)  # waits for the first turn's weights alone, before x comes
+        self.commits, self.waits, self.copying, self.reading = 0, 0, "copy", False
         self.summing, self.fragment = False, -1  # whether K is done, and the fragment at hand
 
     def tell(self, row: Any) -> tuple[str, int, int] | None:
@@ -104,26 +107,38 @@ class _Reader:
         if alone:
             self.summing |= alone == "store"
             return alone, -1, -1
-        if op.startswith("cp.async.wait_group"):
-            self.landed += 1
-            return self._in_turn("wait copies", self.landed)
-        if op.startswith("cp.async"):
-            self.copied += op.startswith("cp.async.commit")
-            return self._in_turn("copy", self.copied + (not op.startswith("cp.async.commit")))
         if self.summing:
             return self._sum(op, row.addresses)
-        if not self.landed:
-            return ("load x", -1, -1) if op.startswith("ld.global") else None
+        if op.startswith("cp.async.wait_group"):
+            self.waits, self.reading = self.waits + 1, False
+            return self._in_turn("wait copies")
+        if op.startswith("cp.async"):
+            return self._copy(op)
+        if op.startswith("ld.global") and self.waits <= self.ahead:
+            return "load x", -1, -1
+        if not self.waits:
+            return None
         if op.startswith("bar.warp.sync"):  # the other lanes' copies are there, or they have read what is replaced
-            return self._in_turn("wait lanes" if self.read == self.landed else "wait copies", self.landed)
-        self.read = self.landed
-        return self._in_turn("multiply", self.landed)
+            return self._in_turn("wait lanes" if self.reading else "wait copies")
+        self.reading = True
+        return self._in_turn("hold" if self.waits <= self.ahead else "multiply")
 
-    def _in_turn(self, what: str, turns: int) -> tuple[str, int, int]:
-        return what, turns - 1, (turns - 1) % self.tactic.stages
+    def _in_turn(self, what: str, turn: int | None = None) -> tuple[str, int, int]:
+        turn = max(0, self.waits - 1 - self.ahead) if turn is None else turn
+        return what, turn, turn % self.tactic.stages
+
+    def _copy(self, op: str) -> tuple[str, int, int]:
+        """Of a copy, or of the end of a group: first of weights, then of x, and of both where a stage is refilled."""
+        again = self.filled * self.tactic.x_ring  # groups of x alone, behind as many of weights
+        turn = self.commits - (again if self.commits >= self.filled else 0)
+        if op.startswith("cp.async.commit"):
+            self.commits += 1
+        else:
+            self.copying = "copy" if "cache_hint" in op else "copy x"
+        return self._in_turn(self.copying, turn)
 
     def _sum(self, op: str, addresses: Any) -> tuple[str, int, int]:
-        """Of a load of sums, which of its own CTA or of all of them, or of what follows it."""
+        """Of a load of sums, of its own CTA's or of those that it received, or of what follows it."""
         cluster = self.tactic.cluster
         if op.startswith("ld.shared"):
             name, start = region_at(self.regions, addresses[0])
@@ -142,9 +157,11 @@ def flights(spans: pd.DataFrame) -> pd.DataFrame:
     They may land earlier: what a thread knows of its copies, and the trace of them, is when it has waited.
     """
     keys = ["cta", "warp", "number", "stage"]
-    issued = spans[spans.what == "copy"].groupby(keys).start.min()
-    waited = spans[spans.what == "wait copies"].groupby(keys).end.max()
-    return pd.concat([issued, waited], axis=1).reset_index()
+    issues = spans[spans.what.isin(["copy", "copy x"])].groupby(keys)
+    issued = pd.DataFrame(dict(start=issues.start.min(), issued=issues.end.max())).reset_index()
+    waits = spans.loc[spans.what == "wait copies", [*keys, "end"]]
+    both = issued.merge(waits, on=keys)
+    return both[both.end > both.issued].groupby([*keys, "start"], as_index=False).end.min()
 
 
 def turns_apart(spans: pd.DataFrame) -> tuple[int, int, int]:

@@ -14,7 +14,8 @@ from ..layouts import balanced_splitk as layout
 from ..problem import GemmProblem
 from ..runtime.trials import Trial
 from ..tactics import BalancedSplitKTactic
-from ..tactics.base import FIRST, TRIGGERS
+from ..tactics.balanced_splitk import REGISTERS, VALUES
+from ..tactics.base import FIRST
 from .base import Picture, View, ViewExplorer
 from .controls import choice, slider, toggles
 from .markup import source_of
@@ -54,10 +55,13 @@ class WarpRingExplorer(SteppedExplorer):
     def __init__(self) -> None:
         self.warps, self.k_chunk = toggles("warps", [2, 4, 8], 4), toggles("k_chunk", [64, 128], 64)
         self.stages = slider("stages", 1, MAX_STAGES, 2, "260px", continuous_update=False)  # each value is a run
-        self.trigger = toggles("trigger", [(self.kind.in_words("trigger", place), place) for place in TRIGGERS], FIRST)
+        named = {name: [(self.kind.in_words(name, v), v) for v in VALUES[name]] for name in ("trigger", "x_ring")}
+        self.trigger = toggles("trigger", named["trigger"], FIRST)
+        self.x_ring = toggles("x_ring", named["x_ring"], REGISTERS)
         self.schedule = schedules("in_order")
         self.build(["whole run", AROUND])
-        rows = [(self.warps, self.k_chunk, self.stages), (self.trigger, self.schedule, self.view), self.cursor.row]
+        ring = self.warps, self.k_chunk, self.stages, self.x_ring
+        rows = [ring, (self.trigger, self.schedule, self.view), self.cursor.row]
         source = widgets.HTML(source_of(layout.chunk_column, layout.copied, layout.stage_offset, layout.loaded_chunk))
         super().__init__(rows, [self.timeline, self.doing, source])
 
@@ -89,7 +93,7 @@ class ScatterExplorer(SteppedExplorer):
 
     N, K = 80, 1024
     opcodes, kind = readings.OPCODES, BalancedSplitKTactic
-    fixed = dict(row_tiles=2, k_chunk=64, stages=1, trigger=FIRST)
+    fixed = dict(row_tiles=2, k_chunk=64, stages=1, trigger=FIRST, x_ring=REGISTERS)
 
     def __init__(self) -> None:
         self.token_tile = choice("token_tile", [8, 16, 24, 32], 16, continuous_update=False)  # each value is a run

@@ -17,14 +17,12 @@ from .panel import Panel, rectangles, tick_step
 from .style import LIGHT
 
 IDLE = dict(facecolor=LIGHT.paper, hatch="xx", edgecolor=LIGHT.faint, linewidth=0)
-RING_HATCHES = {"copy": "///", "multiply": "", "store": "..", "finish": "xx"}
-CLUSTER_HATCHES = {"copy": "///", "multiply": "", "store": "..", "push": "\\\\", "finish": "xx"}
-WORDS = {"copy": "issue copies", "store": "leave sums", "push": "add, send", "finish": "add, store"}
+HATCHES = {"copy": "///", "copy x": "\\\\", "load x": "++", "hold": "--", "multiply": "", "store": "..", "push": "||",
+           "finish": "xx"}  # fmt: skip
+WORDS = {"copy": "copy", "load x": "load x", "hold": "to registers", "store": "leave sums", "push": "add, send",
+         "finish": "add, store"}  # fmt: skip
 TEXTS = {"copy": "{number}", "multiply": "{number}", "push": "f{number}", "finish": "f{number}", "wait CTA": "CTA",
          "wait cluster": "cluster", "wait sums": "sums"}  # fmt: skip
-FIRST_X = dict(
-    facecolor=LIGHT.faint, hatch="++", edgecolor=LIGHT.paper, linewidth=0.4
-)  #: of the loads of x before the first turn
 TRACK = 0.075  #: inches: how high the copies in flight into one stage are drawn
 
 
@@ -76,8 +74,8 @@ def ring_timeline(
     panel = Panel(fig, 1.0, 0.8, 10.7, height, (low, high), (len(warps), 0))
     panel.labels([(low, i + 0.5) for i in range(len(warps))], [f"warp {warp}" for warp in warps], ha="right",
                  offset=(-8, 0))  # fmt: skip
-    looks = looks_of(RING_HATCHES, readings.WAITS) | {"load x": FIRST_X}
-    looks |= {what: looks[what] | dict(facecolor=LIGHT.faint) for what in ("store", "finish")}
+    looks = looks_of(HATCHES, readings.WAITS)
+    looks |= {what: looks[what] | dict(facecolor=LIGHT.faint) for what in ("load x", "store", "finish")}
     texts = [TEXTS.get(s.what, "").format(number=s.number) for s in spans.itertuples()]
     names = [(int(spans.cta.iloc[0]), warp) for warp in warps]
     draw_lanes(panel, spans, names, COLORS[spans.stage % len(COLORS)], looks, texts, 0.3 / lane)
@@ -98,10 +96,9 @@ def ring_timeline(
     panel.note(0, 1, f"{apart}; numbers: turns of the warp; arrow: lets the next grid start", LIGHT.muted, ha="left",
                offset=(0, 35))  # fmt: skip
     panel.title("what each warp does, and below it its copies in flight, a line for each stage", raised=47)
-    entries = lane_key(RING_HATCHES, WORDS) + [("first x", FIRST_X)]
-    panel.key(entries, 0, height + 0.15, 1.22)
+    _kinds(panel, spans)
     fills = [(f"stage {stage}", dict(facecolor=COLORS[stage % len(COLORS)])) for stage in range(min(stages, 4))]
-    panel.key(fills, 7.45, height + 0.15, 0.86)
+    panel.key(fills, 7.4, height + 0.43, 0.84)
     return fig
 
 
@@ -181,8 +178,7 @@ def cluster_timeline(
     panel = Panel(fig, 1.6, 1.15 + below, 10.1, lanes, (low, high), (len(names), 0))
     panel.row_names([f"CTA {cta}, warp {warp}" for cta, warp in names], size=8.5)
     texts = [TEXTS.get(s.what, "").format(number=s.number) for s in spans.itertuples()]
-    looks = looks_of(CLUSTER_HATCHES, readings.WAITS) | {"load x": FIRST_X}
-    draw_lanes(panel, spans, names, COLORS[spans.cta], looks, texts)
+    draw_lanes(panel, spans, names, COLORS[spans.cta], looks_of(HATCHES, readings.WAITS), texts)
     lane = np.array([names.index(pair) for pair in zip(spans.cta, spans.warp, strict=True)])
     _trigger(panel, spans, lane + 0.5)
     arrived = (spans.what == "arrive").to_numpy()
@@ -190,7 +186,7 @@ def cluster_timeline(
                markeredgewidth=2.4, zorder=3)  # fmt: skip
     edges = [i for i in range(1, len(names)) if names[i][0] != names[i - 1][0]]
     panel.lines([[(low, i), (high, i)] for i in edges], LIGHT.faint, linewidths=0.8, clip=False)
-    panel.key(lane_key(CLUSTER_HATCHES, WORDS) + [("first x", FIRST_X)], 0, lanes + 0.12, 1.3)
+    _kinds(panel, spans)
     said = "bar: arrives at the cluster barrier; arrow: lets the next grid start; numbers: turns, f: fragments"
     panel.note(0, 1, said, LIGHT.muted, ha="left", offset=(0, 31))
 
@@ -217,6 +213,12 @@ def cluster_timeline(
 def _span(low: int, high: int) -> str:
     """Both in words, or one if they are the same."""
     return str(high) if low == high else f"{low} or {high}" if high == low + 1 else f"{low} to {high}"
+
+
+def _kinds(panel: Panel, spans: pd.DataFrame) -> None:
+    """The key of what the warps of `spans` do, above the panel."""
+    seen = {what: hatch for what, hatch in HATCHES.items() if what in set(spans.what)}
+    panel.key(lane_key(seen, WORDS), 0, panel.height + 0.13, 1.15)
 
 
 def _trigger(panel: Panel, spans: pd.DataFrame, y: np.ndarray) -> None:
