@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..layouts import WARP, banks, warp_splitk, ws_gemm
+from ..layouts import WARP, balanced_splitk, banks, warp_splitk, ws_gemm
 from ..layouts.fragments import ldmatrix_destination, load_row
 from ..layouts.swizzle import CHUNK, ELEMENT_BYTES, plain_offset, tile_offset
 from ..problem import GemmProblem
@@ -55,11 +55,28 @@ def x_load_table(k_slice: int, padded: bool = True, block: int = 0) -> pd.DataFr
     lane = np.arange(WARP)
     token, column = load_row(lane), ws_gemm.k_column(0, block, lane, block + 1)
     address = ws_gemm.x_offset(token, column, k_slice) if padded else ELEMENT_BYTES * (token * k_slice + column)
-    phase, bank = lane // (WARP // banks.phases(16)), banks.bank(address)
+    return pd.DataFrame(dict(lane=lane, token=token) | _served(address))
+
+
+def stage_load_table(k_chunk: int, swapped: bool = True, half: int = 0, block: int = 0) -> pd.DataFrame:
+    """One 16-byte load of weights of balanced split-K by a warp: lane, row and chunk (of 16 bytes) of the stage,
+    address, bank (the first of four), phase, wavefront.
+
+    A stage has rows of `k_chunk` K elements; `swapped`: as in the kernel, else row-major. `half` tile and K `block`.
+    """
+    lane = np.arange(WARP)
+    row, chunk = balanced_splitk.loaded_row(lane, half), balanced_splitk.loaded_chunk(lane, block)
+    plain = row * ELEMENT_BYTES * k_chunk + chunk * CHUNK_BYTES
+    address = balanced_splitk.stage_offset(row, chunk, k_chunk) if swapped else plain
+    return pd.DataFrame(dict(lane=lane, row=row, chunk=chunk) | _served(address))
+
+
+def _served(address: np.ndarray) -> dict[str, np.ndarray]:
+    """By which banks and when a warp's 16-byte accesses to `address` are served: address, bank, phase, wavefront."""
+    phase, bank = np.arange(WARP) // (WARP // banks.phases(16)), banks.bank(address)
     turn = _turns(phase, bank)
     rounds = np.array([turn[phase == p].max() + 1 for p in range(banks.phases(16))])
-    wavefront = (np.cumsum(rounds) - rounds)[phase] + turn
-    return pd.DataFrame(dict(lane=lane, token=token, address=address, bank=bank, phase=phase, wavefront=wavefront))
+    return dict(address=address, bank=bank, phase=phase, wavefront=(np.cumsum(rounds) - rounds)[phase] + turn)
 
 
 def _turns(phase: np.ndarray, bank: np.ndarray) -> np.ndarray:

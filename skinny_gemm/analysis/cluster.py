@@ -1,7 +1,9 @@
 """What the CTAs of one cluster of the weight-stationary GEMM do with each other, read off a trace, in its logical time:
-who did what when, which bytes went from where to where, and which parts had landed when.
+who did what when, which bytes went from where to where, and which parts had landed when. `read_spans`, `traffic` and
+`planned_traffic` serve any kernel.
 """
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -42,22 +44,31 @@ def cluster_spans(table: pd.DataFrame, tactic: WsGemmTactic, problem: GemmProble
     block (that is settled or whose slot is waited for; else -1), number (of a cluster barrier, from 1; slot or group of
     an mbarrier; -1), start, end (exclusive), line (of the PTX).
     """
+    return read_spans(table, ("group", "block", "number"), lambda cta: _Reader(tactic, problem, cta).tell)
+
+
+def read_spans(table: pd.DataFrame, facts: Sequence[str], reader: Callable[[int], Callable]) -> pd.DataFrame:
+    """The spans of each traced warp, by CTA, warp and start: cta, warp, what, `facts`, start, end (exclusive), line.
+
+    `reader` makes, for a warp of a CTA, a function that tells what each of its instructions, in their order, is for:
+    (what, *facts), or None for what only prepares. Instructions in a row that tell the same are one span; a wait is
+    from when it began.
+    """
     spans: list[tuple] = []
     for (cta, warp), rows in table[table.event != "land"].groupby(["cta", "warp"], sort=True):
-        reader, waiting = _Reader(tactic, problem, cta), None
+        tell, waiting = reader(cta), None
         of_warp: list[tuple] = []
         for row in rows.sort_values("time").itertuples():
             if row.event == "wait":
                 waiting = row.time if waiting is None else waiting
-            elif meaning := reader.tell(row):
-                if of_warp and of_warp[-1][:4] == meaning:  # goes on; or a try_wait that had failed without need
-                    of_warp[-1] = (*of_warp[-1][:5], row.time + 1, of_warp[-1][6])
+            elif meaning := tell(row):
+                if of_warp and of_warp[-1][:-3] == meaning:  # goes on; or a try_wait that had failed without need
+                    of_warp[-1] = (*meaning, of_warp[-1][-3], row.time + 1, of_warp[-1][-1])
                 else:
                     of_warp.append((*meaning, row.time if waiting is None else waiting, row.time + 1, row.line))
                 waiting = None
         spans += [(cta, warp, *span) for span in of_warp]
-    names = ["cta", "warp", "what", "group", "block", "number", "start", "end", "line"]
-    return pd.DataFrame(spans, columns=names)
+    return pd.DataFrame(spans, columns=["cta", "warp", "what", *facts, "start", "end", "line"])
 
 
 class _Reader:

@@ -277,7 +277,8 @@ def suggested(
     problem: GemmProblem, device: Device, rows: Sequence[Record], standing: Mapping[str, Tactic]
 ) -> list[tuple[Tactic, str]]:
     """Candidates worth a look, each with why, the fastest first: of each kernel the fastest recorded and the `standing`
-    tactic, its default, and the runner-up of all. Where nothing was recorded at this M the defaults.
+    tactic, its default, and the runner-up of all, as many as a review compares. Where nothing was recorded at this M
+    the defaults.
     """
     times: dict[Tactic, float] = {}
     reasons: dict[Tactic, list[str]] = {}
@@ -292,7 +293,7 @@ def suggested(
     for tactic in order[1:2]:
         reasons.setdefault(tactic, []).append("runner-up")
     names = {tactic: ", ".join(reason) for tactic, reason in reasons.items()}
-    return [(tactic, names[tactic]) for tactic in order if tactic in names] or list(names.items())
+    return [(tactic, names[tactic]) for tactic in order if tactic in names][: len(LETTERS)] or list(names.items())
 
 
 def ranked(kind: type[Tactic], problem: GemmProblem, device: Device, rows: Sequence[Record]) -> dict[Tactic, float]:

@@ -3,8 +3,9 @@
 from importlib import import_module
 
 _NAMES = {
+    "balanced_splitk": "ScatterExplorer WarpRingExplorer WavesExplorer",
     "base": "export_dir shown",
-    "cells": "broken_settle compare_with_fp64 conflicts environment show show_verdicts without_barriers",
+    "cells": "broken_ring broken_settle compare_with_fp64 conflicts environment show show_verdicts without_barriers",
     "mailbox": "MailboxExplorer error_of",
     "review": "ReviewExplorer",
     "run": "RunExplorer",

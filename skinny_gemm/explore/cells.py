@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from ..interpreter import InterpreterError, shared_accesses
 from ..problem import GemmProblem
 from ..runtime import compile_kernel
 from ..runtime.trials import relative_error, trial
-from ..tactics import Tactic, WarpSplitKTactic, WsGemmTactic
+from ..tactics import BalancedSplitKTactic, Tactic, WarpSplitKTactic, WsGemmTactic
 from . import markup
 from .base import Shown, facts_of
 from .traced import GPU, traced
@@ -97,6 +98,18 @@ def broken_settle(tactic: WsGemmTactic, problem: GemmProblem) -> pd.DataFrame:
     return _verdicts(compiled, mutants, tactic, problem)
 
 
+def broken_ring(tactic: BalancedSplitKTactic, problem: GemmProblem) -> pd.DataFrame:
+    """What the interpreter says of balanced split-K in a cluster without what orders it: kernel, looked, verdict."""
+    compiled, (barrier,) = _compiled(tactic, problem)
+    mutants = {
+        "no wait for the warp's own copies": dict.fromkeys(_lines_with(compiled, "cp.async.wait_group"), ""),
+        "lanes of a warp do not meet": dict.fromkeys(_lines_with(compiled, "bar.warp.sync"), ""),
+        "warps do not meet before they add": dict.fromkeys(_lines_with(compiled, "bar.sync"), ""),
+        "without the cluster barrier": dict.fromkeys(barrier, ""),
+    }
+    return _verdicts(compiled, mutants, tactic, problem)
+
+
 def show_verdicts(table: pd.DataFrame) -> Any:
     """Such a table for a notebook's output: the sentences whole, each kernel named once."""
     from IPython.display import HTML
@@ -109,7 +122,7 @@ def _lines_with(compiled: CompiledKernel, text: str) -> dict[int, str]:
     return {number: line for number, line in enumerate(compiled.ptx.split("\n"), start=1) if text in line}
 
 
-def _compiled(tactic: WsGemmTactic, problem: GemmProblem) -> tuple[CompiledKernel, list[tuple[int, int]]]:
+def _compiled(tactic: Tactic, problem: GemmProblem) -> tuple[CompiledKernel, list[tuple[int, int]]]:
     """The kernel, and the PTX lines (from 1) of each of its cluster barriers' arrive and wait."""
     tactic.check(problem, GPU)
     compiled = compile_kernel(tactic, problem, GPU.arch)
@@ -118,12 +131,12 @@ def _compiled(tactic: WsGemmTactic, problem: GemmProblem) -> tuple[CompiledKerne
 
 
 def _verdicts(
-    compiled: CompiledKernel, mutants: Mapping[str, Mapping[int, str]], tactic: WsGemmTactic, problem: GemmProblem
+    compiled: CompiledKernel, mutants: Mapping[str, Mapping[int, str]], tactic: Tactic, problem: GemmProblem
 ) -> pd.DataFrame:
     """A row for each kernel, as compiled and with the lines of each mutant replaced, and way of looking."""
     ways: dict[str, tuple[list[str], Iterable[int]]] = {  # schedules, and CTAs that are watched for races
         "in order": (["in_order"], ()),
-        "in order, watched for races": (["in_order"], range(tactic.ks)),
+        "in order, watched for races": (["in_order"], range(prod(compiled.cluster))),
         f"{TRIES} adversarial schedules": ([f"adversarial({seed})" for seed in range(TRIES)], ()),
     }
     rows, expected = [], None

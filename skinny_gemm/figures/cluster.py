@@ -4,7 +4,7 @@ Of single passes (the DSMEM gather) colour is a CTA: of a block, the one that ow
 warp, the one it runs in. Of token groups (the settle pipeline) it is the group. Time is the trace's logical time.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from ..analysis.cluster import WAITS, block_sentence
 from ..layouts.fragments import MMA_M, MMA_N
 from . import style
+from .marks import COLORS, draw_blocks, draw_lanes, lane_key, looks_of
 from .panel import Panel, rectangles
 from .style import LIGHT
 
@@ -22,7 +23,6 @@ SETTLE_HATCHES = {"stage x": "xx", "multiply": "", "push": "///", "settle": ".."
 WORDS = {"settle": "settle, publish", "store": "store parts"}  #: in a key, where a span's own name does not do
 SETTLE_TEXTS = {"multiply": "{group}", "wait x": "{group}", "settle": "b{block}", "wait slot": "b{block}",
                 "wait cluster": "cluster", "stage x": "x"}  # fmt: skip
-COLORS = np.array(style.BANK_GROUPS, dtype=object)  #: of CTAs, or of groups; more groups than that repeat them
 
 
 def traffic_view(matrices: Mapping[str, pd.DataFrame]) -> Figure:
@@ -62,7 +62,7 @@ def gather_view(parts: pd.DataFrame, block: int = 0) -> Figure:
     tall = min(height, 0.62 * tiles)
     owned = Panel(fig, 1.15, 2.2 + height - tall, min(2.6, 1.0 * rt), tall, (0, rt), (tiles, 0))
     cells = rectangles(each.row_tile, each.token_tile)
-    _draw_blocks(owned, cells, COLORS[each.owner], [f"block {b}" for b in each.block], each.block == block, outline=3)
+    draw_blocks(owned, cells, COLORS[each.owner], [f"block {b}" for b in each.block], each.block == block, outline=3)
     owned.column_names([f"rows {MMA_M * i} +" for i in range(rt)], LIGHT.muted)
     owned.row_names([f"tokens {MMA_N * i} +" for i in range(tiles)], LIGHT.muted, gap=6)
     owned.title("the blocks, by owner")
@@ -113,10 +113,10 @@ def gather_timeline(spans: pd.DataFrame) -> Figure:
         str(s.block) if s.what in ("gather", "settle") else f"barrier {s.number}" if s.what == "wait cluster" else ""
         for s in spans.itertuples()
     ]
-    _draw_lanes(panel, spans, names, COLORS[spans.cta], _looks(GATHER_HATCHES), texts)
+    draw_lanes(panel, spans, names, COLORS[spans.cta], looks_of(GATHER_HATCHES, WAITS), texts)
     edges = [i for i in range(1, len(names)) if names[i][0] != names[i - 1][0]]
     panel.lines([[(low, i), (high, i)] for i in edges], LIGHT.faint, linewidths=0.8, clip=False)
-    panel.key(_lane_key(GATHER_HATCHES), 0, height + 0.12, 1.55)
+    panel.key(lane_key(GATHER_HATCHES, WORDS), 0, height + 0.12, 1.55)
     panel.note(1, 1, "numbers: blocks", LIGHT.muted, ha="right", offset=(0, 13))
     panel.time_ticks()
     return fig
@@ -139,11 +139,11 @@ def settle_timeline(
 
     top = Panel(fig, 2.0, 1.15 + below, 9.7, lanes, (low, high), (len(warps), 0))
     top.row_names([f"CTA {cta}, warp {warp}" for warp in warps])
-    looks = _looks(SETTLE_HATCHES)
+    looks = looks_of(SETTLE_HATCHES, WAITS)
     looks["stage x"] |= dict(facecolor=LIGHT.faint, edgecolor=LIGHT.paper)
     texts = [SETTLE_TEXTS.get(s.what, "").format(group=s.group, block=s.block) for s in of_cta.itertuples()]
-    _draw_lanes(top, of_cta, [(cta, w) for w in warps], _of_groups(of_cta.group), looks, texts)
-    top.key(_lane_key(SETTLE_HATCHES), 0, lanes + 0.12, 1.3)
+    draw_lanes(top, of_cta, [(cta, w) for w in warps], _of_groups(of_cta.group), looks, texts)
+    top.key(lane_key(SETTLE_HATCHES, WORDS), 0, lanes + 0.12, 1.3)
     top.key(_group_key(sorted(set(spans.group[spans.what == "multiply"])), ""), 7.35, lanes + 0.12, 0.58)
     top.labels([(low + 7.25 / 9.7 * (high - low), 0)], ["group"], ha="right", offset=(0, 13))
 
@@ -178,7 +178,7 @@ def owner_view(parts: pd.DataFrame, warps: int, cta: int = 0) -> Figure:
 
     left = Panel(fig, 1.25, 0.75 + height - 0.4 * tiles, 1.15 * rt, 0.4 * tiles, (0, rt), (tiles, 0))
     cells = rectangles(each.row_tile, each.token_tile)
-    _draw_blocks(left, cells, fills, [f"{b}: CTA {o}" for b, o in zip(each.block, each.owner, strict=True)], lit)
+    draw_blocks(left, cells, fills, [f"{b}: CTA {o}" for b, o in zip(each.block, each.owner, strict=True)], lit)
     left.row_names([f"tokens {MMA_N * i} +" for i in range(tiles)], LIGHT.muted, gap=6)
     left.column_names([f"rows {MMA_M * i} +" for i in range(rt)], LIGHT.muted)
     left.title(f"block: its owner, block mod {ks}")
@@ -186,7 +186,7 @@ def owner_view(parts: pd.DataFrame, warps: int, cta: int = 0) -> Figure:
     width = min(1.15, 4.8 / slots)
     right = Panel(fig, 6.6, 0.75 + height - 0.4 * ks, width * slots, 0.4 * ks, (0, slots), (ks, 0))
     cells = rectangles(each.slot, each.owner)
-    _draw_blocks(right, cells, fills, [f"block {b}" if width > 0.7 else b for b in each.block], lit)
+    draw_blocks(right, cells, fills, [f"block {b}" if width > 0.7 else b for b in each.block], lit)
     right.row_names([f"CTA {c} owns" for c in range(ks)], LIGHT.muted, gap=6)
     right.column_names([f"slot {s}, w {s % warps}" if width > 0.9 else s for s in range(slots)], LIGHT.muted)
     right.title("each CTA's slots" + (", and the warp that settles" if width > 0.9 else ""))
@@ -200,47 +200,3 @@ def _of_groups(groups: Any) -> np.ndarray:
 
 def _group_key(groups: Sequence[int], prefix: str) -> list[tuple[str, dict]]:
     return [(f"{prefix}{g}", dict(facecolor=_of_groups(g))) for g in groups[: len(COLORS)]]
-
-
-def _draw_blocks(
-    panel: Panel, cells: np.ndarray, fills: Any, texts: Iterable[object], lit: Any, outline: float = 2.4
-) -> None:
-    """The blocks at `cells` (n, 4), each with its fill and text; those of the mask `lit` outlined."""
-    panel.boxes(cells, fills, edgecolor=LIGHT.paper, linewidth=1.5)
-    panel.labels(cells[:, :2] + 0.5, texts, style.ON_FILL, size=9)
-    panel.boxes(cells[lit], "none", edgecolor=LIGHT.vermillion, linewidth=outline, zorder=3)
-
-
-def _looks(hatches: Mapping[str, str]) -> dict[str, dict]:
-    """The look of each kind of span: what is done has its hatch of `hatches`, waits are blank."""
-    looks = {what: dict(hatch=hatch, edgecolor=style.HATCH_ON_FILL, linewidth=0.4) for what, hatch in hatches.items()}
-    return looks | {what: dict(facecolor=LIGHT.paper, edgecolor=LIGHT.faint, linewidth=0.8) for what in WAITS}
-
-
-def _lane_key(hatches: Mapping[str, str]) -> list[tuple[str, dict]]:
-    """The entries of a key: the hatch of each kind of span, and a wait."""
-    neutral = dict(facecolor=LIGHT.faint, edgecolor=LIGHT.paper, linewidth=0.4)
-    wait = dict(facecolor=LIGHT.paper, edgecolor=LIGHT.muted, linewidth=0.8)
-    return [(WORDS.get(what, what), neutral | dict(hatch=hatch)) for what, hatch in hatches.items()] + [("wait", wait)]
-
-
-def _draw_lanes(
-    panel: Panel, spans: pd.DataFrame, names: Sequence[tuple[int, int]], fills: np.ndarray,
-    looks: Mapping[str, dict], texts: Sequence[str],
-) -> None:  # fmt: skip
-    """A lane per (CTA, warp) of `names`; `fills`, `texts` of each span; a "facecolor" of `looks` overrides a fill."""
-    low, high = panel.x
-    lane = {name: i for i, name in enumerate(names)}
-    rows = np.array([lane[pair] for pair in zip(spans.cta, spans.warp, strict=True)], dtype=float)
-    shown = (spans.end > low).to_numpy() & (spans.start < high).to_numpy()
-    start, end = spans.start.clip(lower=low).to_numpy(), spans.end.clip(upper=high).to_numpy()
-    what, lengths = spans.what.to_numpy(), np.array([len(text) for text in texts])
-    boxes = rectangles(start, rows + 0.08, end - start, 0.84)
-    for kind, look in looks.items():
-        of_kind = shown & (what == kind)
-        panel.boxes(boxes[of_kind], look.get("facecolor") or fills[of_kind], **look)
-    inches = (end - start) / (high - low) * panel.width
-    wide = shown & (lengths > 0) & (inches > 0.068 * lengths + 0.03)
-    middle = np.column_stack([(start + end) / 2, rows + 0.5])
-    for some, color in ((wide & ~np.isin(what, WAITS), style.ON_FILL), (wide & np.isin(what, WAITS), LIGHT.ink)):
-        panel.labels(middle[some], np.array(texts)[some], color, size=8)

@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ..analysis.bank_conflicts import SOURCES, bank_sentence, group, lane_sentence, x_load_table
+from ..analysis.bank_conflicts import SOURCES, bank_sentence, group, lane_sentence, stage_load_table, x_load_table
 from ..analysis.tactic import smem_table
 from ..device import Device
-from ..layouts import banks
+from ..layouts import balanced_splitk, banks
 from ..layouts import ws_gemm as layout
 from ..layouts.swizzle import CHUNK, ELEMENT_BYTES, plain_offset, tile_offset
 from ..tactics import Footprint
@@ -150,6 +150,32 @@ def x_bank_view(k_slice: int) -> Figure:
     return fig
 
 
+def stage_view(k_chunk: int, half: int = 0, block: int = 0) -> Figure:
+    """Two half tiles of a stage of balanced split-K, row-major and as in the kernel: which four banks serve a chunk.
+
+    The load of `half` tile and K `block` is lit, with the lane of each chunk; below are its wavefronts.
+    """
+    rows, columns = 2 * balanced_splitk.HALF_TILE, k_chunk // CHUNK
+    fig = style.figure(12, 6.6)
+    choices = (plain_offset, "row-major"), (_staged_offset, "halves of odd rows swapped, as in the kernel")
+    for i, (offset, name) in enumerate(choices):
+        table = stage_load_table(k_chunk, offset is _staged_offset, half, block)
+        colors = np.array([style.BANK_GROUPS[g] for g in group(table.address)], dtype=object)
+        tile = Panel(fig, 0.75 + 5.8 * i, 3.15, 4.9, 2.9, (0, columns), (rows, 0))
+        _tile(tile, offset, k_chunk, alpha=0.35)
+        tile.title(name)
+        serve = Panel(fig, 0.75 + 5.8 * i, 0.95, 4.9, 1.2, (0, banks.BANKS), (8, 0))
+        serve.note(0, 1, f"{table.wavefront.max() + 1} wavefronts a load", ha="left", va="baseline", offset=(0, 6))
+        serve.ticks("x", range(0, 33, 8), range(0, 33, 8), "bank", grid=False)
+        serve.ticks("y", np.arange(0, 8, 2) + 0.5, range(0, 8, 2), grid=False)
+        serve.frame()
+        chunks, served = rectangles(table.chunk, table.row), rectangles(table.bank, table.wavefront, 4)
+        for panel, places, edge in ((tile, chunks, LIGHT.ink), (serve, served, LIGHT.paper)):
+            panel.boxes(places, colors, edgecolor=edge, linewidth=0.6)
+            panel.labels(places[:, :2] + places[:, 2:] / 2, table.lane, style.ON_FILL, size=8)
+    return fig
+
+
 def conflict_bars(data: pd.DataFrame) -> Figure:
     """Wavefronts per access, a bar per row of `modelled` and `observed`: bars of one access stand together, each source
     has a grey and a hatch (colour means banks), a mark shows the ideal.
@@ -196,6 +222,11 @@ def _tile(panel: Panel, offset: Callable, k_tile: int, alpha: float = 1.0) -> tu
     panel.ticks("x", at + 0.5, CHUNK * at, "k of the chunk's first element", grid=False)
     panel.ticks("y", np.arange(0, rows, 2) + 0.5, range(0, rows, 2), "row", grid=False)
     return places, groups
+
+
+def _staged_offset(row: np.ndarray, column: np.ndarray, k_chunk: int) -> np.ndarray:
+    """`balanced_splitk.stage_offset` of the chunk that starts at K element `column`, in elements."""
+    return balanced_splitk.stage_offset(row, column // CHUNK, k_chunk) // ELEMENT_BYTES
 
 
 def _group_key(panel: Panel) -> None:
