@@ -151,7 +151,7 @@ def test_every_fragment_has_one_owner_and_one_slot(rows, token_tile, cluster):
 @given(ROWS, TOKEN_TILES, K_CHUNKS, CLUSTERS)
 def test_no_access_has_bank_conflicts(rows, token_tile, k_chunk, cluster):
     accesses = {access.name: access for access in layout.shared_accesses(rows, token_tile, k_chunk, cluster)}
-    regions = {name for name, _, _ in layout.smem_regions(rows, token_tile, 2, k_chunk, 1, cluster)}
+    regions = {name for name, _, _ in layout.smem_regions(rows, token_tile, 2, k_chunk, 1, cluster, 1)}
     assert {name.partition(", ")[0] for name in accesses} == regions - {"received"}
     for access in accesses.values():
         assert (banks.wavefronts(access.shipped, access.bytes_per_lane) == 4).all(), access.name
@@ -159,9 +159,20 @@ def test_no_access_has_bank_conflicts(rows, token_tile, k_chunk, cluster):
     assert (plain[: rows // 8 * (k_chunk // 32)] == 8).all(), "row-major, two rows of a phase lie in the same banks"
 
 
-@given(ROWS, TOKEN_TILES, st.integers(1, 16), K_CHUNKS, st.integers(1, 8), CLUSTERS)
-def test_regions_are_aligned_disjoint_and_large_enough(rows, token_tile, warps, k_chunk, stages, cluster):
-    regions = layout.smem_regions(rows, token_tile, warps, k_chunk, stages, cluster)
+@given(ROWS, TOKEN_TILES, K_CHUNKS)
+def test_x_in_a_stage_lies_behind_the_weights_and_swaps_like_them(rows, token_tile, k_chunk):
+    """So that copies and loads of x are those of weights, from another row on; without x a stage ends with weights."""
+    first = layout.first_x_row(rows)
+    assert rows <= first <= rows + 1 and layout.stage_rows(rows, token_tile, 1) == first + token_tile
+    assert layout.stage_rows(rows, token_tile, 0) == rows
+    row, chunk = np.mgrid[0:token_tile, 0 : k_chunk // 8]
+    moved = layout.stage_offset(first + row, chunk, k_chunk) - layout.stage_offset(row, chunk, k_chunk)
+    assert (moved == first * 2 * k_chunk).all()
+
+
+@given(ROWS, TOKEN_TILES, st.integers(1, 16), K_CHUNKS, st.integers(1, 8), CLUSTERS, st.integers(0, 1))
+def test_regions_are_aligned_disjoint_and_large_enough(rows, token_tile, warps, k_chunk, stages, cluster, x_ring):
+    regions = layout.smem_regions(rows, token_tile, warps, k_chunk, stages, cluster, x_ring)
     assert [name for name, _, _ in regions] == ["rings", "receive", "received"][: 3 if cluster > 1 else 1]
     end = 0
     for (name, offset, size), alignment in zip(regions, (128, 16, 8), strict=False):
@@ -169,8 +180,9 @@ def test_regions_are_aligned_disjoint_and_large_enough(rows, token_tile, warps, 
         end = offset + size
     assert end == end_of(regions)
     count, sizes = layout.fragments(rows, token_tile), {name: size for name, _, size in regions}
-    of_warp = layout.warp_bytes(rows, token_tile, k_chunk, stages)
-    assert of_warp == max(stages * rows * k_chunk * 2, count * 512) and of_warp % 128 == 0
+    of_warp = layout.warp_bytes(rows, token_tile, k_chunk, stages, x_ring)
+    of_stage = rows + x_ring * (rows % 2 + token_tile)
+    assert of_warp == max(stages * of_stage * k_chunk * 2, count * 512) and of_warp % 128 == 0
     assert sizes["rings"] == warps * of_warp
     if cluster > 1:
         assert sizes["receive"] == -(-count // cluster) * cluster * 512

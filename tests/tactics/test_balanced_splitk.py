@@ -29,6 +29,7 @@ WIDE = GemmProblem(64, 3584, 7168)
         ("132,1,8,256,4,8", PROBLEM, "k_chunk is 256, but must be one of 64, 128"),
         ("132,1,8,64,4,12", PROBLEM, "token_tile is 12, but must be one of 8, 16, 24, 32, 48, 64"),
         ("132,1,8,64,4,8,2", PROBLEM, "trigger is 2, but must be one of 0, 1"),
+        ("132,1,8,64,4,8,0,2", PROBLEM, "x_ring is 2, but must be one of 0, 1"),
         ("0,1,8,64,4,8", PROBLEM, "row_tiles is 0, but must be 1 to 3584"),
         ("3585,1,8,64,4,8", PROBLEM, "row_tiles is 3585, but must be 1 to 3584"),
         ("14135,1,8,64,4,8", GemmProblem(8, 151936, 2048), "row_tiles is 14135, but must be 1 to 14134"),
@@ -37,8 +38,8 @@ WIDE = GemmProblem(64, 3584, 7168)
         ("132,1,8,64,4,8", GemmProblem(9, 3584, 7168), "token_tile is 8, but must be at least M = 9"),
         ("132,2,5,64,4,8", PROBLEM, "make 10 warps that take chunks of 64 in turn, which do not divide K = 7168"),
         ("132,1,1,64,4,8", PROBLEM, "would take 112 turns, but the unrolled K loop has at most 64: raise warps"),
-        ("132,1,8,64,0,8", PROBLEM, "stages is 0, but must be 1 to 8 for 14 turns of a warp"),
-        ("132,1,8,64,9,8", PROBLEM, "stages is 9, but must be 1 to 8 for 14 turns of a warp"),
+        ("132,1,8,64,0,8", PROBLEM, "stages is 0, but must be 1 to 6 for 14 turns of a warp"),
+        ("132,1,8,64,7,8", PROBLEM, "stages is 7, but must be 1 to 6 for 14 turns of a warp"),
         ("132,8,7,64,3,8", PROBLEM, "stages is 3, but must be 1 to 2 for 2 turns of a warp"),
         ("112,1,2,64,4,64", WIDE, "would run 3,584 unrolled mma, but at most 2,048 are allowed: raise row_tiles"),
         (
@@ -57,7 +58,7 @@ def test_an_illegal_tactic_says_why_in_one_sentence(tactic, problem, sentence):
 
 
 def test_a_smaller_gpu_allows_smaller_clusters_and_rings():
-    small, wide, deep = device.get("rtx5090"), "33,16,7,64,1,8", "132,1,8,64,8,8"
+    small, wide, deep = device.get("rtx5090"), "33,16,7,64,1,8", "132,1,8,64,6,8"
     assert [BalancedSplitKTactic.parse(text).why_not(PROBLEM, H200) for text in (wide, deep)] == [None, None]
     wide, deep = (BalancedSplitKTactic.parse(text).why_not(PROBLEM, small) for text in (wide, deep))
     assert wide == "cluster is 16, but this device allows clusters up to 8" and "101,376 available" in deep
@@ -70,6 +71,7 @@ FIELDS = st.tuples(
     st.sampled_from([0, 32, 64, 128]),
     st.integers(-1, 9),
     st.sampled_from([0, 8, 12, 24, 64]),
+    st.integers(-1, 2),
     st.integers(-1, 2),
 )
 
@@ -97,8 +99,8 @@ def tried(problem, gpu):
                 tilings.append(tiles)
             tiles *= 2
         for tiles in tilings[:3] or [problem.n // 8]:
-            for stages, trigger in itertools.product(range(1, 9), (0, 1)):
-                yield BalancedSplitKTactic(tiles, cluster, warps, chunk, stages, tokens, trigger)
+            for stages, trigger, x_ring in itertools.product(range(1, 7), (0, 1), (0, 1)):
+                yield BalancedSplitKTactic(tiles, cluster, warps, chunk, stages, tokens, trigger, x_ring)
 
 
 @settings(deadline=None, max_examples=30)
@@ -131,7 +133,7 @@ def test_defaults_are_legal_and_some_dozens_are_tried_around_them_or_the_reason_
     heuristic, *_ = coarse = BalancedSplitKTactic.coarse(problem, gpu)
     assert heuristic == BalancedSplitKTactic.heuristic(problem, gpu) and heuristic.trigger == FIRST
     assert {*coarse, BalancedSplitKTactic.default(problem, gpu)} <= set(BalancedSplitKTactic.enumerate(problem, gpu))
-    assert len(set(coarse)) == len(coarse) <= 48
+    assert len(set(coarse)) == len(coarse) <= 90
     assert {dataclasses.replace(tactic, trigger=1 - tactic.trigger) for tactic in coarse} == set(coarse)
 
 
@@ -151,7 +153,7 @@ def test_what_the_kernel_cannot_take_is_unsupported_in_words(problem, reason):
 @given(st.sampled_from(BalancedSplitKTactic.enumerate(PROBLEM, H200)))
 def test_text_round_trips(tactic):
     assert BalancedSplitKTactic.parse(str(tactic)) == tactic
-    assert len(str(tactic).split(",")) == (6 if tactic.trigger == FIRST else 7)
+    assert len(str(tactic).split(",")) == (8 if tactic.x_ring else 6 if tactic.trigger == FIRST else 7)
 
 
 @pytest.mark.parametrize(
