@@ -72,14 +72,16 @@ def ring_timeline(
     height = lane * len(warps)
     fig = style.figure(12, height + 1.95)
     panel = Panel(fig, 1.0, 0.8, 10.7, height, (low, high), (len(warps), 0))
-    panel.labels([(low, i + 0.5) for i in range(len(warps))], [f"warp {warp}" for warp in warps], ha="right",
-                 offset=(-8, 0))  # fmt: skip
+    middle = 0.08 + 0.15 / lane  # of what a warp does, in its lane
+    panel.labels(
+        [(low, i + middle) for i in range(len(warps))], [f"warp {w}" for w in warps], ha="right", offset=(-8, 0)
+    )
     looks = looks_of(HATCHES, readings.WAITS)
     looks |= {what: looks[what] | dict(facecolor=LIGHT.faint) for what in ("load x", "store", "finish")}
     texts = [TEXTS.get(s.what, "").format(number=s.number) for s in spans.itertuples()]
     names = [(int(spans.cta.iloc[0]), warp) for warp in warps]
     draw_lanes(panel, spans, names, COLORS[spans.stage % len(COLORS)], looks, texts, 0.3 / lane)
-    _trigger(panel, spans, np.searchsorted(warps, spans.warp) + 0.08 + 0.15 / lane)
+    _trigger(panel, spans, np.searchsorted(warps, spans.warp) + middle)
 
     flying = readings.flights(spans)
     seen = flying[(flying.end > low) & (flying.start < high)]

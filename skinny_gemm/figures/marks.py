@@ -53,9 +53,9 @@ def draw_lanes(
     for kind, look in looks.items():
         of_kind = shown & (what == kind)
         panel.boxes(boxes[of_kind], look.get("facecolor") or fills[of_kind], **look)
-    blank = np.isin(what, [kind for kind, look in looks.items() if look.get("facecolor") == LIGHT.paper])
+    of_theme = np.isin(what, [kind for kind, look in looks.items() if "facecolor" in look])  # dark in the dark one
     inches = (end - start) / (high - low) * panel.width
     wide = shown & (lengths > 0) & (inches > 0.068 * lengths + 0.03)
     middle = np.column_stack([(start + end) / 2, rows + 0.08 + height / 2])
-    for some, color in ((wide & ~blank, style.ON_FILL), (wide & blank, LIGHT.ink)):
+    for some, color in ((wide & ~of_theme, style.ON_FILL), (wide & of_theme, LIGHT.ink)):
         panel.labels(middle[some], np.array(texts)[some], color, size=8)

@@ -129,7 +129,7 @@ def comparison(review: Review) -> list[Page]:
             page.badge(MARGIN + 0.1, y, candidate)
             color, marker = color_of(candidate), look(candidate)["marker"]
         page.write(MARGIN + 0.5, y, f"{row.kernel} {row.tactic}".strip() or row.name)
-        page.write(3.2, y, row.note if row.kernel else "the least that reading the weight took", LIGHT.muted)
+        page.write(3.2, y, row.note if row.kernel else "what reading alone takes", LIGHT.muted)
         if pd.isna(row.median_us):
             page.write(7.0, y, "not recorded", LIGHT.muted, ha="right")
             continue
