@@ -131,6 +131,7 @@ def test_copies_fly_until_the_wait_that_needs_them(ring):
         mine = spans[(spans.warp == flight.warp) & (spans.number == flight.number)]
         assert flight.start == mine.start[mine.what == "copy"].min()
         assert flight.end in set(mine.end[mine.what == "wait copies"])
+        assert flight.end > mine.end[mine.what.isin(["copy", "copy x"])].max()
         assert flight.end <= mine.start[mine.what == "multiply"].min()
 
 

@@ -80,8 +80,8 @@ def test_the_picture_of_a_stage_shows_every_lane_where_it_loads_and_when_it_is_s
     said = texts(fig)
     assert [text for text in said if "wavefronts" in text] == ["8 wavefronts a load", "4 wavefronts a load"]
     assert said.count("31") == 2 * 2, "of each of the two layouts, in the tile and at the banks"
-    chunks = 16 * k_chunk // 8
-    assert sum(rectangles(fig, color) for color in style.BANK_GROUPS) == 2 * (chunks + 32 + 32)
+    per_group = [2 * (16 * k_chunk // 64) + 2 * 4 + 2 * 8 * (g >= 4) for g in range(8)]  # tiles, swapped and plain load
+    assert [rectangles(fig, color) for color in style.BANK_GROUPS] == per_group
 
 
 def test_the_picture_of_the_pitch():
