@@ -52,9 +52,10 @@ class TracedExplorer(ViewExplorer):
 
     @property
     def tactic(self) -> Any:
-        """The tactic that the controls describe, legal or not."""
-        names = [field.name for field in fields(self.kind)]
-        return self.kind(*(self.fixed[name] if name in self.fixed else getattr(self, name).value for name in names))
+        """The tactic that the controls describe, legal or not; a field with neither has its default."""
+        names = [field.name for field in fields(self.kind) if field.name not in self.fixed]
+        moved = {name: getattr(self, name).value for name in names if hasattr(self, name)}
+        return self.kind(**self.fixed, **moved)
 
     @property
     def stem(self) -> str:

@@ -21,6 +21,7 @@ from ..layouts import mailbox as mail
 from ..layouts import ws_gemm as layout
 from ..layouts.fragments import MMA_N
 from ..problem import FrontProblem
+from ..tactics.base import FIRST, LAST
 from ..tactics.ws_gemm import WsGemmTactic
 from . import ptx
 
@@ -87,9 +88,9 @@ class WsGemm:
     @cute.kernel
     def kernel(self, weight: cute.Pointer, x: cute.Pointer, rank: Int32, mailboxes: tuple):
         t = self.tactic
-        if cutlass.const_expr(self.pdl):
-            # First of all: whoever consumes this kernel's results waits for it or polls, and the next kernel's weights
-            # can be on their way while this one works.
+        if cutlass.const_expr(self.pdl and t.trigger == FIRST):
+            # Whoever consumes this kernel's results waits for it or polls, and the next kernel's weights can be on
+            # their way while this one works.
             cute.arch.griddepcontrol_launch_dependents()
         thread, _, _ = cute.arch.thread_idx()
         block, _, _ = cute.arch.block_idx()
@@ -117,6 +118,7 @@ class WsGemm:
         if cutlass.const_expr(self.pdl):
             cute.arch.griddepcontrol_wait()
         if cutlass.const_expr(t.tg == 0):
+            self.trigger_last()
             self.single_pass(x, staged, held, at)
         else:
             self.token_groups(x, staged, held, at)
@@ -128,6 +130,11 @@ class WsGemm:
     def barrier(self, at: Place, region: str, index: int):
         """Pointer to the barrier `index` of "group barriers" (for x) or "owner barriers" (for a block's parts)."""
         return at.barriers + (self.smem[region] // 8 + index)
+
+    def trigger_last(self) -> None:
+        """Where nothing of the next kernel's can come before this one's x: dependents start now, if not at first."""
+        if self.pdl and self.tactic.trigger == LAST:
+            cute.arch.griddepcontrol_launch_dependents()
 
     def load_weights(self, weight, at: Place) -> tuple[list, list]:
         """Sends for a warp's weights, a pair (rows g and g + 8) a K block: (addresses staged at, registers held)."""
@@ -219,6 +226,7 @@ class WsGemm:
         t, lane = self.tactic, at.lane
         if at.warp == 0:
             self.stage_x(x, at)
+            self.trigger_last()
         if cutlass.const_expr(t.staged > 0):
             cute.arch.cp_async_wait_group(0)
         column = layout.k_column(at.part, 0, lane, self.kb)  # inside this CTA's K slice

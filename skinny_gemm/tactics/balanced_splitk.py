@@ -1,7 +1,7 @@
 """Tactics of the balanced split-K kernel: what is legal, what it costs, and a good one by reasoning."""
 
 import itertools
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil
 
 from ..device import Device
@@ -159,15 +159,15 @@ class BalancedSplitKTactic(Tactic):
         """Every legal tactic of `tilings` and `cuts` with the least token tile that holds M, ascending."""
         tokens = [tile for tile in TOKEN_TILES if tile >= problem.m][:1]
         every = (
-            cls(tiles, cluster, warps, chunk, stages, token_tile, trigger, x_ring)
+            (tiles, cluster, warps, chunk, stages, token_tile, trigger, x_ring)
             for cluster, warps, chunk in cls.cuts(problem, device)
             for tiles in cls.tilings(problem, device, cluster)
-            for stages in range(1, MAX_STAGES + 1)
+            for stages in range(1, min(MAX_STAGES, problem.k // (cluster * warps * chunk)) + 1)
             for token_tile in tokens
             for trigger in TRIGGERS
             for x_ring in X_PATHS
         )
-        return sorted((t for t in every if t.why_not(problem, device) is None), key=astuple)
+        return [t for t in itertools.starmap(cls, sorted(every)) if t.why_not(problem, device) is None]
 
     @classmethod
     def heuristic(cls, problem: GemmProblem, device: Device) -> "BalancedSplitKTactic":
@@ -188,12 +188,12 @@ class BalancedSplitKTactic(Tactic):
         """Smaller is better: 28 rows to read x seldom, else clusters; two CTAs an SM; 8 warps; deep rings.
 
         For each element of x a CTA multiplies as many weights as it has rows: with a cluster rows are more, K is less.
+        A ring leaves room for a second CTA where registers do.
         """
         shortage, stall = max(0, LEAST_ROWS - self.rows(problem)), self.stages == 1 < self.turns(problem)
-        resident = min(2, occupancy(self.smem_bytes(problem), self.threads, device))
-        waves = self.footprint(problem, device).waves
-        size = self.cluster, -resident, abs(self.warps - WARPS[0]), self.k_chunk, self.row_tiles
-        return waves, shortage // 8, stall, *size, -self.stages
+        footprint = self.footprint(problem, device)
+        size = self.cluster, abs(self.warps - WARPS[0]), self.k_chunk, self.row_tiles
+        return footprint.waves, shortage // 8, stall, *size, -min(2, footprint.ctas_per_sm), -self.stages
 
     def variations(self, problem: GemmProblem, device: Device) -> list["BalancedSplitKTactic"]:
         """Some dozens of tactics around the heuristic one.
@@ -207,7 +207,7 @@ class BalancedSplitKTactic(Tactic):
         """
         legal = self.enumerate(problem, device)
         near = {self.cluster // 2, self.cluster, 2 * self.cluster}
-        found = []
+        found = [replace(self, trigger=trigger) for trigger in TRIGGERS]
         for cluster in sorted(near & {tactic.cluster for tactic in legal}):
             tilings = self.tilings(problem, device, cluster)[:2]
             of_cluster = [t for t in legal if t.cluster == cluster and t.row_tiles in tilings]

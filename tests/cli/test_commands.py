@@ -21,7 +21,7 @@ from skinny_gemm.tactics import tactic_type
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("tactics nope --m 1 --n 64 --k 512", "unknown kernel 'nope': known are warp-splitk, ws-gemm"),
+        ("tactics nope --m 1 --n 64 --k 512", "unknown kernel 'nope': known are warp-splitk, balanced-splitk, ws-gemm"),
         ("tactics ws-gemm --m 65 --n 64 --k 512", "1 to 64 tokens"),
         ("tactics ws-gemm --m 1 --n 64 --k 500", "K = 500 is not a multiple of 32"),
         ("tactics warp-splitk --m 1 --n 64 --k 512 --split 16", "which is nothing to warp-splitk"),
@@ -73,7 +73,7 @@ from skinny_gemm.tactics import tactic_type
         ("bench warp-splitk --n 64 --k 512 --seconds nan", "nan seconds, but must be positive"),
         ("bench warp-splitk --n 64 --k 512 --limit 0", "The limit for a point is 0.0 seconds"),
         ("bench ws-gemm --n 560 --k 7168 --m 8 --tactics all", "'all'"),
-        ("bench ws-gemm --n 560 --k 7168 --m 8 --tactics full", "ws-gemm has 4,782 tactics for 560x7168 at M = 8"),
+        ("bench ws-gemm --n 560 --k 7168 --m 8 --tactics full", "ws-gemm has 9,564 tactics for 560x7168 at M = 8"),
         ("compare nowhere nowhere", "There is no campaign 'nowhere': recorded are 20"),
         ("compare . .", "campaign.json is missing"),
         ("figure smem warp-splitk --m 8 --n 64 --k 512 --out /dev/null", "/dev/null: File exists"),
@@ -97,7 +97,7 @@ def test_shapes_say_which_kernels_take_them_or_why_not(call):
     rows = json.loads(out)
     assert status == 0 and {"model", "parallel", "projection", "n", "k", "kernels"} <= rows[0].keys()
     verdicts = {(row["n"], row["k"]): row["kernels"] for row in rows}
-    assert verdicts[3584, 7168] == {"warp-splitk": True, "ws-gemm": True}
+    assert verdicts[3584, 7168] == dict.fromkeys(("warp-splitk", "balanced-splitk", "ws-gemm"), True)
     assert "2880" in verdicts[128, 2880]["warp-splitk"] and verdicts[128, 2880]["ws-gemm"] is True
 
 
@@ -112,7 +112,7 @@ def test_text_shows_the_first_of_thousands_and_says_how_many_more(call):
     status, out, _ = call("tactics ws-gemm --m 8 --n 560 --k 7168")
     first, *rows, last = out.splitlines()
     legal = len(json.loads(call("tactics ws-gemm --m 8 --n 560 --k 7168 --json")[1]))
-    assert status == 0 and first.startswith(f"{legal:,} legal tactics (rt,kq,ks,staged,tg,ch)")
+    assert status == 0 and first.startswith(f"{legal:,} legal tactics (rt,kq,ks,staged,tg,ch,trigger; ")
     assert last == f"and {legal - len(rows):,} more: --json lists all" and len(rows) < legal
     assert "more" not in call("tactics warp-splitk --m 8 --n 3584 --k 7168")[1].splitlines()[-1]
 

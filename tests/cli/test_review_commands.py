@@ -21,7 +21,7 @@ from skinny_gemm.report import pack
         ("best --n 3584 --k 7168 --m 8 --device b200", "cold weights on b200"),
         ("best --n 3584 --k 7168 --m 8 --device h900", "h900"),
         ("best --n 3584 --k 7168 --m 8 --mode slow", "mode is 'slow', but must be one of isolated, chained, exposed"),
-        ("best --n 3584 --k 7168 --m 8 --kernel cublas", "unknown kernel 'cublas': known are warp-splitk, ws-gemm"),
+        ("best --n 3584 --k 7168 --m 8 --kernel cublas", "unknown kernel 'cublas': known are warp-splitk, "),
         ("best --n 3584 --k 7168 --m 8 --process idle", "process is 'idle', but must be one of quiet, busy"),
         ("best --n 0 --k 7168 --m 8", "n is 0"),
         ("best --n 3584 --k 7168", "Missing option '--m'"),

@@ -52,7 +52,7 @@ class TestCommandLine:
             ("verify front --m 4 --schedule late", "schedule is 'late'"),
             ("verify front --m 4 --seed -1", "seed is -1"),
             ("verify front --m 65 --backend interpreter", "M is 65, but this kernel takes 1 to 64 tokens"),
-            ("verify front --m 4 --tactic 1,2,3", "tactic '1,2,3' is not 6"),
+            ("verify front --m 4 --tactic 1,2,3", "tactic '1,2,3' is not 7"),
             ("verify front --m 4 --tactic 1,1,1,0,0,0 --backend interpreter", "registers per thread needed"),
             ("verify warp-splitk --m 4 --n 64 --k 512 --ranks 2", "--ranks belongs to front, not to warp-splitk"),
             ("verify warp-splitk --m 4 --k 512", "Missing option '--n'"),

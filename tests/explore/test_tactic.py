@@ -377,7 +377,7 @@ def test_a_second_kernel_appears_by_its_registry_entry_alone(monkeypatch):
     assert [label for label, _ in buttons.options] == ["first", "after the last tile"] and buttons.value == 0
 
 
-def test_the_front_kernel_has_six_fields_and_takes_64_tokens(explorer):
+def test_the_front_kernel_has_seven_fields_and_takes_64_tokens(explorer):
     explorer.model.value = None
     explorer.n.value, explorer.k.value = 560, 7168
     explorer.kernel.value = "ws-gemm"
@@ -387,7 +387,7 @@ def test_the_front_kernel_has_six_fields_and_takes_64_tokens(explorer):
     for m in (1, 9, 64):
         explorer.m.value = m
         legal = kind.choices(explorer.problem, H200)
-        assert {name: control.options for name, control in explorer.fields.items()} == legal and len(legal) == 6
+        assert {name: control.options for name, control in explorer.fields.items()} == legal and len(legal) == 7
     explorer.default_button.click()
     assert "OK" in text(explorer.verdict) and explorer.m.max == 64
     explorer.fields["tg"].value = 8

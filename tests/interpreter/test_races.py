@@ -39,6 +39,8 @@ RACES = {
         @%p3 mbarrier.arrive.shared.b64 %rd20, [smem+520]; bra END; LOAD: {WAIT} {WRITE} END: ret;""",
     "a word between two lanes": f"@%p2 {WRITE} xor.b32 %r5, %r5, 16; @%p2 {READ}",
     "a word that another lane may still read": f"{SYNCED} @%p2 {READ} xor.b32 %r5, %r5, 16; @%p2 {WRITE}",
+    "a copy over a word that another lane may still read": f"@%p2 {READ} xor.b32 %r5, %r5, 16; @%p2 {COPY}"
+    "cp.async.wait_all;",
     "a word that one lane writes for all": "setp.eq.u32 %p3, %r0, 0; @%p3 st.shared.b32 [smem], %r0;"
     "@%p2 ld.shared.b32 %r9, [smem];",
     "lanes of one store": "@%p2 st.shared.b32 [smem], %r0;",
@@ -53,6 +55,9 @@ ORDERED = {
         @%p3 mbarrier.arrive.shared.b64 %rd20, [smem+520]; bra END; LOAD: {WAIT} @%p4 {WRITE} END: ret;""",
     "a word between two lanes, synchronised": f"{SYNCED} xor.b32 %r6, %r5, 16; @%p2 ld.shared.b32 %r9, [%r6];"
     + f"bar.warp.sync -1; @%p2 {WRITE}",
+    "a copy over a word that another lane has read, synchronised": f"@%p2 {READ} bar.warp.sync -1; xor.b32 %r5, %r5, 16;"
+    f"@%p2 {COPY} cp.async.wait_all;",
+    "a copy over one's own read": f"@%p2 {READ} @%p2 {COPY} cp.async.wait_all;",
     "a word that several lanes read": f"{SYNCED} @%p2 ld.shared.b32 %r9, [smem]; bar.warp.sync -1; @%p2 {WRITE}",
     "a word that one lane reads again and writes": f"""{SYNCED} @%p2 ld.shared.b32 %r9, [smem]; bar.warp.sync -1;
         setp.eq.u32 %p3, %r0, 0; @%p3 ld.shared.b32 %r9, [smem]; @%p3 st.shared.b32 [smem], %r0;""",

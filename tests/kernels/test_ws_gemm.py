@@ -155,6 +155,23 @@ def test_pdl_is_a_switch():
     assert compile_kernel(tactic, front(9)).ptx.count("griddepcontrol.launch_dependents") == 1
 
 
+@pytest.mark.parametrize("arch", device.architectures())
+@pytest.mark.parametrize(
+    ("tactic", "order"),
+    [
+        ("2,2,2,1,8,1", "fire wait x"),  # x by bulk copies: of 9 tokens, in one run of lanes
+        ("2,2,2,1,8,1,1", "wait x fire"),
+        ("2,2,2,1,0,1", "fire wait"),
+        ("2,2,2,1,0,1,1", "wait fire"),
+    ],
+)
+def test_dependents_start_before_all_else_or_where_x_has_been_asked_for(arch, tactic, order):
+    """In machine code, where the assembler could still move it."""
+    names = {"PREEXIT": "fire", "ACQBULK": "wait", "UBLKCP": "x"}
+    cubin = compile_kernel(WsGemmTactic.parse(tactic), front(9), arch=arch).cubin
+    assert " ".join(names[opcode] for _, opcode, _, _ in sass.instructions(cubin) if opcode in names) == order
+
+
 @pytest.mark.parametrize(("tactic", "m", "n"), FULL)
 def test_the_machine_code_loads_all_weights_before_it_waits(tactic, m, n):
     """The assembler may move loads behind the wait, which would undo the preload: it did with `ld.global.nc`."""

@@ -11,6 +11,7 @@ from skinny_gemm import device
 from skinny_gemm.catalogue import shapes
 from skinny_gemm.problem import GemmProblem
 from skinny_gemm.tactics import WsGemmTactic
+from skinny_gemm.tactics.base import TRIGGERS
 
 H200 = device.get("h200")
 FRONT = GemmProblem(8, 560, 7168)
@@ -83,7 +84,7 @@ def test_enumerate_is_exactly_what_is_legal(m, n, k):
     """Against `why_not` of every combination of fields in the space that `enumerate` documents."""
     problem = GemmProblem(m, n, k)
     groups = [0, *(8 << i for i in range(4) if 8 << i < 16 * -(-m // 8))]
-    space = itertools.product(range(1, 9), range(1, 33), range(1, 17), range(k // 32 + 1), groups, (1, 2, 4))
+    space = itertools.product(range(1, 9), range(1, 33), range(1, 17), range(k // 32 + 1), groups, (1, 2, 4), TRIGGERS)
     cuts = {(q, s) for q in range(1, 33) for s in range(1, 17) if k % (32 * q * s) == 0}
     legal = [
         tactic
@@ -115,7 +116,7 @@ def test_enumerate_and_choices_are_exactly_what_is_legal(m, n, k):
     sizes = [8 << i for i in range(4) if 8 << i < 16 * -(-m // 8)]
     for rt, kq, ks in itertools.product(range(1, 9), range(1, 33), range(1, 17)):
         if rt * kq <= 32 and n % (16 * rt) == 0 and k % (32 * kq * ks) == 0:
-            rest = itertools.product(range(k // (32 * kq * ks) + 2), [0, *sizes], (1, 2, 4))
+            rest = itertools.product(range(k // (32 * kq * ks) + 2), [0, *sizes], (1, 2, 4), TRIGGERS)
             legal += [t for more in rest if (t := WsGemmTactic(rt, kq, ks, *more)).why_not(problem, H200) is None]
     assert WsGemmTactic.enumerate(problem, H200) == legal
     assert WsGemmTactic.choices(problem, H200) == {

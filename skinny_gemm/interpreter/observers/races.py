@@ -8,7 +8,7 @@ Further rules are of the same kind:
 - the words of an mbarrier are memory too: it must be initialised before anyone uses it, and invalidated after;
 - a copy or transfer writes when it lands, with the clock of its issue;
 - lanes of one warp run in step here but not on a GPU: what they exchange through a word needs `bar.warp.sync` between,
-  and an elected lane must not free a stage that the others may still be reading;
+  and no lane may free a stage, or issue a copy into it, that the others may still be reading;
 - lanes of one store must not write different values to one address;
 - a CTA that accesses the shared memory of another must know that this has started, and what it does there must be
   ordered before the exit of one of the other's warps.
@@ -122,6 +122,15 @@ class Races(Clocks):
             self._check(index, cells, warps, self.clock, True, self.column[warps])
             column = 2 * self.own + self.column[warps]
             self._wrote(cells, column, self.clock[warps, column], index, lanes)
+
+    def copy_issued(self, place: Place, copy: Copy) -> None:
+        """What other lanes of the warp have read may be gone from now on."""
+        for at in self.by_warp(place):
+            touched = self._cells_of(at, copy.dst, copy.size, copy.mask)
+            inside = touched[0] - touched[1] // self.warps * self.cells < self.cells  # others are an error on landing
+            cells, warps, lanes = (part[inside] for part in touched)
+            self._check_lanes(copy.index, cells, warps, self.column[warps], lanes, True)
+        super().copy_issued(place, copy)
 
     def copies_landed(self, place: Place, copies: Sequence[Copy]) -> None:
         every_warp = list(self.by_warp(place))
