@@ -95,7 +95,7 @@ class BalancedSplitK:
                 cute.arch.mbarrier_init_fence()
                 owned = layout.slots(self.fragments, t.cluster, at.cta)
                 cute.arch.mbarrier_arrive_and_expect_tx(received, owned * (t.cluster * layout.FRAGMENT_BYTES))
-            cute.arch.sync_warp()
+            cute.arch.sync_warp()  # orders nothing: lanes that have met arrive in one instruction
             cute.arch.cluster_arrive_relaxed()  # waited for where the first sum is sent, behind everything else
         biases = self.load_biases(bias, at)  # like weights they do not depend on the preceding kernel
         self.reduce(self.multiply(weight, x, m, at), biases, out, m, at)
@@ -270,7 +270,8 @@ class BalancedSplitK:
             slot, number, there = self.finished(i, at)
             if there:
                 if cutlass.const_expr(t.cluster > 1):
-                    ptx.mbarrier_wait_cluster(at.smem + self.smem["received"], Int32(0))
+                    if cutlass.const_expr(i == 0):  # it comes before any other
+                        ptx.mbarrier_wait_cluster(at.smem + self.smem["received"], Int32(0))
                     received = layout.lane_offset(slot * t.cluster, at.lane)
                     total = self.total(at.smem + self.smem["receive"] + received, t.cluster, layout.FRAGMENT_BYTES)
                 else:

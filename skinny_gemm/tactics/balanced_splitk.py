@@ -26,7 +26,8 @@ MAX_STAGES = 6  #: deeper rings hold more than an SM needs in flight
 LEAST_ROWS = 28  #: of a tile that the heuristic is content with
 MOST_ROWS = 96  #: of a tile that `enumerate` tries
 FEW_WARPS = 4  #: fewer in a CTA are tried only where no other number divides K
-WARPS = (8, 14)  #: that a coarse grid aims at: what won most on H200
+WARPS = {True: (8, 14), False: (8, 4)}  #: of a CTA that a coarse grid aims at, for up to 8 tokens and for more
+SHORT_K = 2048  #: of a CTA: up to here a coarse grid tries both ways for x, and one more number of tiles
 VALUES = {"cluster": CLUSTERS, "k_chunk": K_CHUNKS, "token_tile": TOKEN_TILES, "trigger": TRIGGERS, "x_ring": X_PATHS}
 
 
@@ -192,33 +193,36 @@ class BalancedSplitKTactic(Tactic):
         """
         shortage, stall = max(0, LEAST_ROWS - self.rows(problem)), self.stages == 1 < self.turns(problem)
         footprint = self.footprint(problem, device)
-        size = self.cluster, abs(self.warps - WARPS[0]), self.k_chunk, self.row_tiles
+        size = self.cluster, abs(self.warps - WARPS[True][0]), self.k_chunk, self.row_tiles
         return footprint.waves, shortage // 8, stall, *size, -min(2, footprint.ctas_per_sm), -self.stages
 
     def variations(self, problem: GemmProblem, device: Device) -> list["BalancedSplitKTactic"]:
-        """Some dozens of tactics around the heuristic one.
+        """One to five dozen tactics around the heuristic one.
 
-        - Clusters half and twice as large, and one and two of them a place: rows against reading x again.
-        - About 8 and about 14 warps: more hide more latency, and take registers that another CTA could have.
+        - Clusters half and twice as large, and two or four of the heuristic's in a place: rows against reading x again.
+        - Warps: about 8 and 14 for up to 8 tokens, since more hide more latency; 4 and 8 for more, whose sums fill
+          the registers.
         - The deepest ring, and the deepest that leaves room for a second CTA: in a chain that of the next launch.
-        - Long chunks with the heuristic's cluster only: they halve the turns, which matters little.
-        - Both triggers: which is better is not foreseen, and worth up to 15 %.
-        - Both ways for x, with the heuristic's cluster only.
+        - Long chunks halve the turns: only for few tokens, with the heuristic's cluster.
+        - Both triggers for many tokens, worth up to 27 % either way; for few with the heuristic's cluster, up to 2 %.
+        - x in registers for few tokens, in the ring for many, both ways where a CTA's part of K is short.
         """
-        legal = self.enumerate(problem, device)
-        near = {self.cluster // 2, self.cluster, 2 * self.cluster}
+        few, legal = problem.m <= MMA_N, self.enumerate(problem, device)
         found = [replace(self, trigger=trigger) for trigger in TRIGGERS]
-        for cluster in sorted(near & {tactic.cluster for tactic in legal}):
-            tilings = self.tilings(problem, device, cluster)[:2]
-            of_cluster = [t for t in legal if t.cluster == cluster and t.row_tiles in tilings]
-            if cluster != self.cluster:
-                of_cluster = [t for t in of_cluster if t.x_ring == self.x_ring]
-            for chunk in K_CHUNKS if cluster == self.cluster else K_CHUNKS[:1]:
-                of_chunk = [t for t in of_cluster if t.k_chunk == chunk]
-                possible = {tactic.warps for tactic in of_chunk}
-                warps = {min(possible, key=lambda w: abs(w - wanted)) for wanted in WARPS if possible}  # noqa: B023
-                for group in itertools.product(tilings, sorted(warps), X_PATHS):
-                    same = [t for t in of_chunk if (t.row_tiles, t.warps, t.x_ring) == group]
-                    deepest = {t.footprint(problem, device).ctas_per_sm >= 2: t.stages for t in same}
-                    found += [t for t in same if t.stages in deepest.values()]
+        for cluster in sorted({self.cluster // 2, self.cluster, 2 * self.cluster} & {t.cluster for t in legal}):
+            own = cluster == self.cluster
+            short = problem.k // cluster <= SHORT_K
+            tilings = self.tilings(problem, device, cluster)[: 1 + own + short * own]
+            paths = X_PATHS if short else (REGISTERS if few else RING,)
+            chunks, triggers = K_CHUNKS if few and own else K_CHUNKS[:1], TRIGGERS if own or not few else (FIRST,)
+            of_cluster = [t for t in legal if t.cluster == cluster and t.x_ring in paths and t.trigger in triggers]
+            for tiling, chunk in itertools.product(tilings, chunks):
+                same = [t for t in of_cluster if (t.row_tiles, t.k_chunk) == (tiling, chunk)]
+                nearest = {min(same, key=lambda t: abs(t.warps - warps)).warps for warps in WARPS[few] if same}  # noqa: B023
+                for warps in sorted(nearest):
+                    rings = [t for t in same if t.warps == warps]
+                    deepest = {
+                        (t.x_ring, occupancy(t.smem_bytes(problem), t.threads, device) >= 2): t.stages for t in rings
+                    }
+                    found += [t for t in rings if t.stages in (deepest.get((t.x_ring, room)) for room in (False, True))]
         return found

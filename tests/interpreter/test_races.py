@@ -55,8 +55,8 @@ ORDERED = {
         @%p3 mbarrier.arrive.shared.b64 %rd20, [smem+520]; bra END; LOAD: {WAIT} @%p4 {WRITE} END: ret;""",
     "a word between two lanes, synchronised": f"{SYNCED} xor.b32 %r6, %r5, 16; @%p2 ld.shared.b32 %r9, [%r6];"
     + f"bar.warp.sync -1; @%p2 {WRITE}",
-    "a copy over a word that another lane has read, synchronised": f"@%p2 {READ} bar.warp.sync -1; xor.b32 %r5, %r5, 16;"
-    f"@%p2 {COPY} cp.async.wait_all;",
+    "a copy over a word that another lane has read, synchronised": f"@%p2 {READ} bar.warp.sync -1;"
+    f"xor.b32 %r5, %r5, 16; @%p2 {COPY} cp.async.wait_all;",
     "a copy over one's own read": f"@%p2 {READ} @%p2 {COPY} cp.async.wait_all;",
     "a word that several lanes read": f"{SYNCED} @%p2 ld.shared.b32 %r9, [smem]; bar.warp.sync -1; @%p2 {WRITE}",
     "a word that one lane reads again and writes": f"""{SYNCED} @%p2 ld.shared.b32 %r9, [smem]; bar.warp.sync -1;

@@ -11,7 +11,7 @@ from skinny_gemm import device
 from skinny_gemm.catalogue import shapes
 from skinny_gemm.problem import GemmProblem
 from skinny_gemm.tactics import BalancedSplitKTactic
-from skinny_gemm.tactics.base import FIRST
+from skinny_gemm.tactics.base import FIRST, LAST
 
 H200 = device.get("h200")
 PROBLEM = GemmProblem(8, 3584, 7168)
@@ -133,8 +133,8 @@ def test_defaults_are_legal_and_some_dozens_are_tried_around_them_or_the_reason_
     heuristic, *_ = coarse = BalancedSplitKTactic.coarse(problem, gpu)
     assert heuristic == BalancedSplitKTactic.heuristic(problem, gpu) and heuristic.trigger == FIRST
     assert {*coarse, BalancedSplitKTactic.default(problem, gpu)} <= set(BalancedSplitKTactic.enumerate(problem, gpu))
-    assert len(set(coarse)) == len(coarse) <= 90
-    assert {dataclasses.replace(tactic, trigger=1 - tactic.trigger) for tactic in coarse} == set(coarse)
+    assert len(set(coarse)) == len(coarse) <= 80
+    assert dataclasses.replace(heuristic, trigger=LAST) in coarse
 
 
 @pytest.mark.parametrize(
