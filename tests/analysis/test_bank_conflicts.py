@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skinny_gemm.analysis.bank_conflicts import PLAIN, SHIPPED, TRACED, ldmatrix_table, x_load_table
+from skinny_gemm.analysis.bank_conflicts import PLAIN, SHIPPED, TRACED, ldmatrix_table, stage_load_table, x_load_table
 from skinny_gemm.explore import conflicts
 from skinny_gemm.layouts import banks, fragments
 from skinny_gemm.layouts import warp_splitk as layout
 from skinny_gemm.problem import GemmProblem
-from skinny_gemm.tactics import WarpSplitKTactic, WsGemmTactic
+from skinny_gemm.tactics import BalancedSplitKTactic, WarpSplitKTactic, WsGemmTactic
 from tests.support.drawings import texts
 from tests.support.traces import SINGLE_PROBLEM
 
@@ -44,6 +44,18 @@ def test_of_the_weight_stationary_gemm(text):
     assert (traced.wavefronts == shipped.wavefronts[traced.index]).all() and (traced.wavefronts == traced.ideal).all()
     assert by[PLAIN].wavefronts["red, ld"] == 4
     assert np.isin(["red, ld", "stages, cp.async"], texts(fig)).all() and facts["kernel"] == "ws-gemm"
+
+
+@pytest.mark.parametrize("text", ["5,1,4,64,2,8", "2,2,4,128,2,16,0,1"])
+def test_of_balanced_split_k(text):
+    tactic = BalancedSplitKTactic.parse(text)
+    _, data, facts = conflicts(tactic, GemmProblem(7, 72, 2048))
+    by = {source: rows.set_index("access") for source, rows in data.groupby("source")}
+    traced, shipped = by[TRACED], by[SHIPPED]
+    assert set(traced.index) == set(shipped.index) and len(traced) == (5 if tactic.cluster > 1 else 3)
+    assert (traced.wavefronts == traced.ideal).all() and (shipped.wavefronts == shipped.ideal).all()
+    assert 7 < by[PLAIN].wavefronts["rings, ld"] < 8, "but for rows past the tile, which repeat the last one"
+    assert facts["kernel"] == "balanced-splitk"
 
 
 def test_an_illegal_tactic_is_refused_in_words():
@@ -90,3 +102,15 @@ def test_the_wavefronts_of_a_load_of_x_are_the_bank_models(k_slice, padded, bloc
     pairs = table[["wavefront", "bank"]].drop_duplicates()
     assert len(pairs) == 32, "no two lanes at the same banks in the same wavefront"
     assert (table.address // table.token.clip(lower=1) >= 2 * k_slice)[table.token > 0].all()
+
+
+@given(st.sampled_from([64, 128]), st.booleans(), st.integers(0, 5), st.integers(0, 3))
+def test_the_wavefronts_of_a_load_of_a_stage_are_the_bank_models(k_chunk, swapped, half, block):
+    block %= k_chunk // 32
+    table = stage_load_table(k_chunk, swapped, half, block)
+    assert table.wavefront.max() + 1 == banks.wavefronts(table.address.to_numpy(), 16) == (4 if swapped else 8)
+    assert len(table[["wavefront", "bank"]].drop_duplicates()) == 32
+    assert sorted(set(table.row)) == list(range(8 * half, 8 * half + 8)), "a half tile"
+    assert sorted(set(table.chunk)) == list(range(4 * block, 4 * block + 4)), "a K block"
+    assert (table.address // (2 * k_chunk) == table.row).all(), "a swap stays in its row"
+    assert table.groupby("phase").row.nunique().eq(2).all()

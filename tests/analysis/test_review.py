@@ -13,6 +13,7 @@ from skinny_gemm.analysis.review import design_review
 from skinny_gemm.problem import GemmProblem
 from skinny_gemm.records.best import weight_rows
 from skinny_gemm.records.statistics import verdict
+from skinny_gemm.tactics import KERNELS
 from tests.support.reviews import H200, SMALL, A, B
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -55,9 +56,26 @@ def test_the_suggested_are_the_fastest_the_default_and_the_runner_up(data):
     assert found[0][1].startswith("fastest") and "runner-up" in found[1][1]
     at_7 = replace(SMALL, m=7)
     nothing = review.suggested(at_7, H200, rows, review.defaults(at_7, H200))
-    assert {tactic.kernel for tactic, _ in nothing} == {"warp-splitk", "balanced-splitk", "ws-gemm"}
+    assert {tactic.kernel for tactic, _ in nothing} == set(KERNELS)
     assert {note for _, note in nothing} == {"default"}, "nothing was recorded at M = 7"
     assert review.defaults(GemmProblem(8, 24, 100), H200) == {}
+
+
+def test_no_more_are_suggested_than_a_review_compares(data):
+    """Of each kernel the fastest and another default, and the runner-up of all, would be seven."""
+    (record, *_) = (row for row in weight_rows(64, 1024, "chained", "h200", data) if row.m == 8 and row.is_ours)
+    rows, standing = [], review.defaults(SMALL, H200)
+    for i, (name, default) in enumerate(standing.items()):
+        kind = KERNELS[name]
+        others = [t for t in kind.enumerate(kind.problem(SMALL), H200) if t != default]
+        times = zip((9 + i, 9.1 + i, 20 + i), (*others[:2], default), strict=True)
+        rows += [replace(record, kernel=name, tactic=str(tactic), median_us=time) for time, tactic in times]
+    found = review.suggested(SMALL, H200, rows, standing)
+    fastest = sorted(rows, key=lambda row: row.median_us)
+    assert len(standing) == 3 and len(found) == len(review.LETTERS)
+    dropped = [default for default in standing.values() if default not in [tactic for tactic, _ in found]]
+    assert [str(default) for default in dropped] == [fastest[-1].tactic], "the slowest of all"
+    assert [note for _, note in found[:2]] == ["fastest", "runner-up"]
 
 
 @pytest.mark.parametrize(

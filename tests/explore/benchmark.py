@@ -40,9 +40,9 @@ def steps(name: str, control, values=None) -> None:
 
 
 def tactic() -> Iterator[tuple]:
-    """Every kind of step of the tactic explorer, with either kernel and each kind of chart."""
+    """Every kind of step of the tactic explorer, with every kernel and each kind of chart."""
     it = explore.TacticExplorer()
-    for kernel, shape in (("warp-splitk", None), ("ws-gemm", (560, 7168))):
+    for kernel, shape in (("warp-splitk", None), ("balanced-splitk", None), ("ws-gemm", (560, 7168))):
         if shape:
             it.model.value = None
             it.n.value, it.k.value = shape
@@ -89,6 +89,9 @@ def others() -> Iterator[tuple]:
         "PipelineExplorer": ("view", "cursor"),
         "WeightStationaryExplorer": ("lane", "block", "cta", "warp", "k", "rt", "kq", "ks", "staged"),
         "ExposureExplorer": ("warp",),
+        "WavesExplorer": ("n", "tile", "sms"),
+        "WarpRingExplorer": ("view", "cursor"),
+        "ScatterExplorer": ("view", "cursor", "fragment"),
         "GatherExplorer": ("block",),
         "SettleExplorer": ("view", "cta", "cursor"),
         "PitchExplorer": ("k", "ks"),

@@ -7,9 +7,9 @@ import torch
 
 import skinny_gemm
 from skinny_gemm import explore
-from skinny_gemm.explore import broken_settle, show_verdicts, without_barriers
+from skinny_gemm.explore import broken_ring, broken_settle, show_verdicts, without_barriers
 from skinny_gemm.problem import GemmProblem
-from skinny_gemm.tactics import WsGemmTactic
+from skinny_gemm.tactics import BalancedSplitKTactic, WsGemmTactic
 
 
 def test_the_environment_report_is_a_table():
@@ -46,6 +46,17 @@ def test_the_interpreter_misses_what_orders_token_groups():
     assert "has not started" in said["without the cluster barrier"][2]
     assert "RaceError" in said["owners wait at CTA scope"][1] and said["owners wait at CTA scope"][2] == "the same bits"
     assert all("Error" in verdict for verdict in said["owners do not wait"])
+
+
+def test_the_interpreter_misses_each_wait_of_balanced_split_k():
+    """What notebook 10 says: in order all but one may look well."""
+    said = verdicts(broken_ring(BalancedSplitKTactic(2, 2, 2, 64, 2, 8), GemmProblem(8, 32, 1024)))
+    assert said.pop("as compiled") == ["the same bits"] * 3
+    assert "RaceError" in said["lanes of a warp do not meet"][1]
+    assert all("RaceError" in watched for _, watched, _ in said.values())
+    assert sum(in_order == "the same bits" for in_order, _, _ in said.values()) == 3
+    assert "has not started" in said["without the cluster barrier"][2]
+    assert "PoisonError" in said["warps do not meet before they add"][2]
 
 
 def test_an_illegal_tactic_is_refused_in_words():

@@ -7,7 +7,7 @@ import pytest
 from skinny_gemm.explore import RunExplorer
 from skinny_gemm.problem import GemmProblem
 from skinny_gemm.runtime import compile_kernel, trials
-from skinny_gemm.tactics import WarpSplitKTactic
+from skinny_gemm.tactics import BalancedSplitKTactic, WarpSplitKTactic
 from tests.support.widgets import text
 
 
@@ -89,15 +89,26 @@ def test_wrong_bits_are_called_different(runner, monkeypatch):
     assert "DIFFERENT bits" in text(runner.facts)
 
 
-def test_only_k_tile_changes_the_order_of_summation():
+def output(tactic, problem):
+    return trials.trial(compile_kernel(tactic, problem, "sm_90a"), tactic, problem).out
+
+
+def test_only_how_k_is_cut_over_ctas_and_warps_changes_the_order_of_summation_of_balanced_split_k():
+    """What notebook 07 says in its third answer; 64 row tiles leave each row its place among the 16 of an mma."""
+    problem, base = GemmProblem(32, 1024, 1024), BalancedSplitKTactic(32, 2, 4, 64, 2, 32)
+    bits = output(base, problem)
+    same = replace(base, row_tiles=64, stages=1, token_tile=48, trigger=1, x_ring=1)
+    assert (output(same, problem) == bits).all()
+    for change in (dict(cluster=1), dict(warps=2), dict(k_chunk=128, stages=1)):
+        different = output(replace(base, **change), problem) != bits
+        assert 0 < different.sum() < 0.01 * bits.size, change
+
+
+def test_only_k_tile_changes_the_order_of_summation_of_warp_split_k():
     """What notebook 07 says in its third answer."""
     problem, base = GemmProblem(32, 1024, 1024), WarpSplitKTactic(16, 32, 256, 2, 1)
-
-    def output(tactic):
-        return trials.trial(compile_kernel(tactic, problem, "sm_90a"), tactic, problem).out
-
-    bits = output(base)
+    bits = output(base, problem)
     for change in (dict(output_tile=32), dict(token_tile=8), dict(stages=4), dict(b_loader_warps=2)):
-        assert (output(replace(base, **change)) == bits).all(), change
-    different = output(replace(base, k_tile=128)) != bits
+        assert (output(replace(base, **change), problem) == bits).all(), change
+    different = output(replace(base, k_tile=128), problem) != bits
     assert 0 < different.sum() < 0.01 * bits.size

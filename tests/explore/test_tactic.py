@@ -20,6 +20,7 @@ from skinny_gemm import device, records, tactics
 from skinny_gemm.bench.task import Measurement
 from skinny_gemm.explore import TacticExplorer
 from skinny_gemm.figures import charts, views
+from skinny_gemm.figures.panel import Labels
 from skinny_gemm.problem import FrontProblem, GemmProblem
 from skinny_gemm.records import model
 from skinny_gemm.tactics import Footprint, Tactic
@@ -356,9 +357,10 @@ class Another(Tactic):
 
 
 def test_a_second_kernel_appears_by_its_registry_entry_alone(monkeypatch):
+    registered = tuple(tactics.KERNELS)
     monkeypatch.setitem(tactics.KERNELS, "another", Another)
     explorer = TacticExplorer(FIXTURES)
-    assert explorer.kernel.options == ("warp-splitk", "balanced-splitk", "ws-gemm", "another")
+    assert explorer.kernel.options == (*registered, "another")
     explorer.kernel.value = "another"
     assert {name: control.options for name, control in explorer.fields.items()} == {
         "width": (1, 2),
@@ -393,6 +395,22 @@ def test_the_front_kernel_has_seven_fields_and_takes_64_tokens(explorer):
     said = text(explorer.verdict)
     assert "Not possible" in said and explorer.tactic.why_not(explorer.problem, H200) in said and explorer.smem.hidden
     assert "no recorded data: ws-gemm, 560x7168" in explorer.bandwidth.value
+
+
+def test_every_kernel_can_be_chosen_at_every_m_without_a_record(explorer):
+    """Charts of as many fields as a kernel has stay on their page."""
+    for kernel, kind in tactics.KERNELS.items():
+        explorer.kernel.value = kernel
+        for m in (8, kind.max_m):
+            explorer.m.value = m
+            explorer.default_button.click()
+            assert explorer.trouble.value == "" and "OK" in text(explorer.verdict), (kernel, m)
+            fields = explorer.view.fields()
+            at = [a.get_transform().transform(a.points)[:, 1] for a in fields.artists if isinstance(a, Labels)]
+            assert 0 <= min(map(min, at)) and max(map(max, at)) <= fields.bbox.height, kernel
+        if kernel != "warp-splitk":
+            assert f"no recorded data: {kernel}, 3584x7168" in explorer.bandwidth.value
+    assert explorer.m.max == max(kind.max_m for kind in tactics.KERNELS.values())
 
 
 def test_the_other_kernel_is_drawn_beside_the_chosen_one(explorer):

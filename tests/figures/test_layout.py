@@ -74,6 +74,16 @@ def test_regions_that_hold_nothing_are_not_named():
     assert not any(t.startswith("stages") for t in said) and any(t.startswith("receive ") for t in said)
 
 
+@pytest.mark.parametrize("k_chunk", [64, 128])
+def test_the_picture_of_a_stage_shows_every_lane_where_it_loads_and_when_it_is_served(k_chunk):
+    fig = figures.stage_view(k_chunk, block=1)
+    said = texts(fig)
+    assert [text for text in said if "wavefronts" in text] == ["8 wavefronts a load", "4 wavefronts a load"]
+    assert said.count("31") == 2 * 2, "of each of the two layouts, in the tile and at the banks"
+    per_group = [2 * (16 * k_chunk // 64) + 2 * 4 + 2 * 8 * (g >= 4) for g in range(8)]  # tiles, swapped and plain load
+    assert [rectangles(fig, color) for color in style.BANK_GROUPS] == per_group
+
+
 def test_the_picture_of_the_pitch():
     said = texts(figures.x_bank_view(512))
     assert "rows end to end, 1,024 B apart: 8 wavefronts" in said
