@@ -269,7 +269,7 @@ def parse(text: str) -> Tactic:
 
 def defaults(problem: GemmProblem, device: Device) -> dict[str, Tactic]:
     """The default tactic of each kernel that takes the problem, by its name."""
-    able = {name: kind for name, kind in KERNELS.items() if kind.unsupported(kind.problem(problem), device) is None}
+    able = {name: kind for name, kind in KERNELS.items() if kind.unsupported(problem, device) is None}
     return {name: kind.default(kind.problem(problem), device) for name, kind in able.items()}
 
 

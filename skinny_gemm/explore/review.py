@@ -115,7 +115,9 @@ class ReviewExplorer(ProblemControls):
                 standing = defaults(self.problem, self.gpu)
                 self._notes = dict(suggested(self.problem, self.gpu, self.recorded, standing))
                 for name, box in self.lists.items():
-                    times = ranked(KERNELS[name], KERNELS[name].problem(self.problem), self.gpu, self.recorded)
+                    times, kind = {}, KERNELS[name]
+                    if name in standing:  # else no tactic is legal
+                        times = ranked(kind, kind.problem(self.problem), self.gpu, self.recorded)
                     offered = dict.fromkeys([*times, *([standing[name]] if name in standing else [])])
                     timed = {tactic: f"{us:.3f} us" for tactic, us in times.items()}
                     box.options = [(f"{tactic}   {timed.get(tactic, 'not recorded')}", tactic) for tactic in offered]
