@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from math import ceil
 
 from ..device import Device
@@ -158,17 +159,9 @@ class BalancedSplitKTactic(Tactic):
     @classmethod
     def enumerate(cls, problem: GemmProblem, device: Device) -> list["BalancedSplitKTactic"]:
         """Every legal tactic of `tilings` and `cuts` with the least token tile that holds M, ascending."""
-        tokens = [tile for tile in TOKEN_TILES if tile >= problem.m][:1]
-        every = (
-            (tiles, cluster, warps, chunk, stages, token_tile, trigger, x_ring)
-            for cluster, warps, chunk in cls.cuts(problem, device)
-            for tiles in cls.tilings(problem, device, cluster)
-            for stages in range(1, min(MAX_STAGES, problem.k // (cluster * warps * chunk)) + 1)
-            for token_tile in tokens
-            for trigger in TRIGGERS
-            for x_ring in X_PATHS
-        )
-        return [t for t in itertools.starmap(cls, sorted(every)) if t.why_not(problem, device) is None]
+        if cls.refusal(problem):
+            return []
+        return list(_legal(next(tile for tile in TOKEN_TILES if tile >= problem.m), problem.n, problem.k, device))
 
     @classmethod
     def heuristic(cls, problem: GemmProblem, device: Device) -> "BalancedSplitKTactic":
@@ -226,3 +219,18 @@ class BalancedSplitKTactic(Tactic):
                     }
                     found += [t for t in rings if t.stages in (deepest.get((t.x_ring, room)) for room in (False, True))]
         return found
+
+
+@lru_cache(maxsize=64)
+def _legal(tokens: int, n: int, k: int, device: Device) -> tuple[BalancedSplitKTactic, ...]:
+    """`enumerate` of all M with the token tile `tokens`: a slider asks again and again."""
+    kind, problem = BalancedSplitKTactic, GemmProblem(tokens, n, k)
+    every = (
+        (tiles, cluster, warps, chunk, stages, tokens, trigger, x_ring)
+        for cluster, warps, chunk in kind.cuts(problem, device)
+        for tiles in kind.tilings(problem, device, cluster)
+        for stages in range(1, min(MAX_STAGES, k // (cluster * warps * chunk)) + 1)
+        for trigger in TRIGGERS
+        for x_ring in X_PATHS
+    )
+    return tuple(t for t in itertools.starmap(kind, sorted(every)) if t.why_not(problem, device) is None)
