@@ -114,14 +114,16 @@ class TacticView(TacticData):
         """Bandwidth against each field of a legal tactic: measured points, the model's line and band, the ceiling."""
         all_rows = [row for row in self.neighbours.itertuples(index=False) if row.control != M]
         ceiling = self.ceilings.get("hbm_read_tbs")
-        fig = style.figure(12.6, 5.9)
+        names = [name for name in self.choices if name != M]
+        height = 0.7 + 2.6 * -(-len(names) // 3)  # of three panels in a line
+        fig = style.figure(12.6, height)
         top = max([1e-3, *(row.tbs for row in all_rows if row.source), *([ceiling] if ceiling else [])]) * 1.08
         by_control = grouped(all_rows, "control")
-        for i, name in enumerate(name for name in self.choices if name != M):
+        for i, name in enumerate(names):
             rows = by_control[name]
             values = _near_possible(rows)
             place = {value: j for j, value in enumerate(values)}
-            left, bottom = 0.55 + (i % 3) * 4.1, 3.6 - (i // 3) * 2.6
+            left, bottom = 0.55 + (i % 3) * 4.1, height - 2.3 - (i // 3) * 2.6
             panel = Panel(fig, left, bottom, 3.55, 1.75, (-0.5, max(len(values), 2) - 0.5), (0, top))
             panel.title(f"{name} = {self.in_words(name, self.value(name))}", 7)
             shown = range(0, len(values), -(-len(values) // 12))
