@@ -8,6 +8,7 @@ from skinny_gemm import records
 from skinny_gemm.figures import export
 from skinny_gemm.records import best as tables
 from skinny_gemm.report import pack
+from skinny_gemm.tactics import KERNELS
 
 
 @pytest.mark.parametrize(
@@ -17,7 +18,7 @@ from skinny_gemm.report import pack
         ("best --n 3584 --k 7168 --m 8 --device b200", "cold weights on b200"),
         ("best --n 3584 --k 7168 --m 8 --device h900", "h900"),
         ("best --n 3584 --k 7168 --m 8 --mode slow", "mode is 'slow', but must be one of isolated, chained, exposed"),
-        ("best --n 3584 --k 7168 --m 8 --kernel cublas", "unknown kernel 'cublas': known are warp-splitk, ws-gemm"),
+        ("best --n 3584 --k 7168 --m 8 --kernel cublas", f"unknown kernel 'cublas': known are {', '.join(KERNELS)}"),
         ("best --n 0 --k 7168 --m 8", "n is 0"),
         ("best --n 3584 --k 7168", "Missing option '--m'"),
         ("review --n 3584 --k 7168 --m 8", "Missing option '--out'"),

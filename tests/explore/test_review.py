@@ -86,7 +86,7 @@ def test_too_many_none_and_no_kernel_are_told(explorer):
     explorer.suggest_button.click()
     assert explorer.trouble.value == ""
     explorer.model.value = None
-    explorer.n.value = 24
+    explorer.n.value, explorer.k.value = 24, 100
     assert "N = 24 is not a multiple of 16" in text(explorer.trouble)
     assert all(each.disabled for each in explorer.lists.values())
 

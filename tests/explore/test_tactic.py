@@ -322,7 +322,7 @@ class Another(Tactic):
 def test_a_second_kernel_appears_by_its_registry_entry_alone(monkeypatch):
     monkeypatch.setitem(tactics.KERNELS, "another", Another)
     explorer = TacticExplorer(FIXTURES)
-    assert explorer.kernel.options == ("warp-splitk", "ws-gemm", "another")
+    assert explorer.kernel.options == ("warp-splitk", "balanced-splitk", "ws-gemm", "another")
     explorer.kernel.value = "another"
     assert {name: control.options for name, control in explorer.fields.items()} == {
         "width": (1, 2),
