@@ -10,7 +10,7 @@ __version__ = "0.1.0"
 _NAMES = {  #: module -> its public names
     "problem": "FrontProblem GemmProblem",
     "runtime": "Mailbox MissingPublisher PreparedGemm PreparedWsGemm matmul prepare",
-    "tactics": "WarpSplitKTactic WsGemmTactic",
+    "tactics": "BalancedSplitKTactic WarpSplitKTactic WsGemmTactic",
 }
 _MODULES = {name: f".{module}" for module, names in _NAMES.items() for name in names.split()}
 
