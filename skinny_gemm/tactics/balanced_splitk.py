@@ -113,7 +113,8 @@ class BalancedSplitKTactic(Tactic):
         if turns > MAX_TURNS:
             return f"a warp would take {turns} turns, but the unrolled K loop has at most {MAX_TURNS}: raise warps"
         if not 1 <= self.stages <= min(turns, MAX_STAGES):
-            return f"stages is {self.stages}, but must be 1 to {min(turns, MAX_STAGES)} for {turns} turns of a warp"
+            allowed = f"1 to {min(turns, MAX_STAGES)} for {turns} turns" if turns > 1 else "1 for 1 turn"
+            return f"stages is {self.stages}, but must be {allowed} of a warp"
         mmas = turns * self.k_chunk // 16 * layout.fragments(rows, self.token_tile)
         if mmas > MAX_MMAS:
             return f"a warp would run {mmas:,} unrolled mma, but at most {MAX_MMAS:,} are allowed: raise row_tiles"

@@ -14,6 +14,7 @@ from matplotlib.lines import Line2D
 from skinny_gemm import device, records, tactics
 from skinny_gemm.analysis.provenance import one_line
 from skinny_gemm.figures import charts, style, views
+from skinny_gemm.figures.panel import Labels
 from skinny_gemm.figures.views import FIGURES, tactic_view
 from skinny_gemm.problem import GemmProblem
 from skinny_gemm.records import model
@@ -106,6 +107,22 @@ def test_the_fields_are_drawn_as_tabled(view):
             assert np.isclose(drawn, tbs).any(), source
     assert all(line.get_linestyle() == ":" for line in lines_of(fig, style.LIGHT.sky)), "the model is dotted"
     assert all(line.get_linestyle() == "None" for line in lines_of(fig, style.LIGHT.blue)), "records are points"
+
+
+@pytest.mark.parametrize("kernel", tactics.KERNELS)
+def test_the_fields_of_every_kernel_are_on_the_page_above_the_key(kernel):
+    kind = tactics.KERNELS[kernel]
+    problem = kind.problem(GemmProblem(8, 560, 7168))
+    fig = view_of(tactic=kind.heuristic(problem, H200), problem=problem, kernel=kernel).fields()
+    labels = [artist for artist in fig.artists if isinstance(artist, Labels)]
+    at = {text: y for each in labels for text, y in zip(each.texts, heights(each), strict=True)}
+    assert 0 < at["HBM ceiling"] == min(at.values()) and max(at.values()) < fig.bbox.height
+    assert sum(" = " in text for text in at) == len(fields(kind))
+
+
+def heights(labels):
+    """Where on the page its texts are, in pixels."""
+    return labels.get_transform().transform(labels.points)[:, 1]
 
 
 def test_a_field_of_many_values_shows_those_near_the_possible_ones():

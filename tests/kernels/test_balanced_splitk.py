@@ -58,6 +58,7 @@ def test_legal_tactics_of_a_small_problem(run, tolerance, tactic):
     for m in MS[tactic.token_tile]:
         case = run(tactic, m, *SMALL, bias=m % 2 == 1, seed=m, races=m % 2 == 0, preceding=("x",))
         assert case.error < tolerance, m
+        assert case.result.copied_bytes == 2 * np.prod(SMALL), "each weight once, none of the next tile's"
 
 
 FULL = [  # a broad sample at real projections and odd ones: every token tile, clusters up to 16, odd heights and K
@@ -222,9 +223,10 @@ def test_x_in_the_ring_is_copied_after_the_wait_and_behind_its_turns_weights(tri
         assert "".join(kinds) == "".join(order)
 
 
-def test_the_k_loop_is_unrolled_and_x_is_loaded_ahead():
+def test_the_k_loop_is_unrolled_the_ring_stays_full_and_x_is_loaded_ahead():
     tactic = BalancedSplitKTactic.parse("5,1,2,64,3,16")
     text = compile_kernel(tactic, GemmProblem(1, *SMALL)).ptx
+    assert re.findall(r"cp\.async\.wait_group\s+(\d)", text) == ["2", "2", "1", "0"], "copies in flight, turn by turn"
     assert text.count("mma.sync") == 4 * 4 * 2  # turns, mma of a chunk, tokens
     assert text[: text.index("mma.sync")].count("ld.global.v4.b32") == 8 < text.count("ld.global.v4.b32") == 16
 

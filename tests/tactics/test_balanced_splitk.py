@@ -41,6 +41,7 @@ WIDE = GemmProblem(64, 3584, 7168)
         ("132,1,8,64,0,8", PROBLEM, "stages is 0, but must be 1 to 6 for 14 turns of a warp"),
         ("132,1,8,64,7,8", PROBLEM, "stages is 7, but must be 1 to 6 for 14 turns of a warp"),
         ("132,8,7,64,3,8", PROBLEM, "stages is 3, but must be 1 to 2 for 2 turns of a warp"),
+        ("132,8,14,64,2,8", PROBLEM, "stages is 2, but must be 1 for 1 turn of a warp"),
         ("112,1,2,64,4,64", WIDE, "would run 3,584 unrolled mma, but at most 2,048 are allowed: raise row_tiles"),
         (
             "64,1,8,64,2,64",
