@@ -21,7 +21,7 @@ class Choice:
     why: str  #: for people: each kernel's time and the campaign that recorded it, or what stands in for them
 
 
-def choose(problem: GemmProblem, device: Device) -> Choice:
+def choose(problem: GemmProblem, device: Device, output: str = "bf16") -> Choice:
     """The fastest plain kernel (`Tactic.is_plain`) and its tactic, for cold weights and chained launches on `device`.
 
     - Recorded, in data/best.csv at this M or the next M above: each kernel that is recorded has its tactic there. They
@@ -31,10 +31,13 @@ def choose(problem: GemmProblem, device: Device) -> Choice:
     - Else the performance model's choice, of a quiet process, from the coarse grids of the kernels that have a model.
     - Else the heuristic tactic of the first kernel that takes the problem.
 
+    `output` "f32" leaves out the kernels that cannot store it; the times are those of BF16 results.
+
     Equal times go to the first in `KERNELS`. ValueError, with every kernel's reason, if none takes the problem.
     """
-    refusals = {name: kind.unsupported(problem, device) for name, kind in plain_kernels().items()}
-    able = {name: kind for name, kind in plain_kernels().items() if refusals[name] is None}
+    kinds = plain_kernels(output)
+    refusals = {name: kind.unsupported(problem, device) for name, kind in kinds.items()}
+    able = {name: kind for name, kind in kinds.items() if refusals[name] is None}
     if not able:
         raise ValueError(f"no kernel takes it: {'; '.join(f'not {name}, {why}' for name, why in refusals.items())}")
     if recorded := {name: tactic for name, kind in able.items() if (tactic := kind.recorded(problem, device))}:

@@ -17,6 +17,7 @@ from .tensors import check_tensor, device_of, overlap
 
 ALIGNMENT = 32  #: bytes, of weight, x and out
 BIAS_ALIGNMENT = 8  #: bytes: the kernel reads four BF16 of it at a time
+OUTPUTS = {"bf16": "bfloat16", "f32": "float32"}  #: what results are stored as: PyTorch's names
 
 
 class Prepared:
@@ -79,22 +80,27 @@ class PreparedGemm(Prepared):
     """`out = x @ weight^T`; what `weight` and `tactics` must be and what runs when: `Prepared`.
 
     The tactics are of any plain kernel (`Tactic.is_plain`), for each M (1 to 64) of another if need be: `prepare` finds
-    the fastest.
+    the fastest. `output`: "bf16", or "f32" for sums that are not rounded, such as a router's logits, which not every
+    kernel can store (`Tactic.outputs`).
     """
 
-    def __init__(self, weight: Any, tactics: Mapping[int, Tactic]):
+    def __init__(self, weight: Any, tactics: Mapping[int, Tactic], output: str = "bf16"):
+        check_choice("output", output, OUTPUTS)
         check_tensor("weight", weight, ("N", "K"), ALIGNMENT)
-        super().__init__(weight, tactics, tuple(plain_kernels().values()), GemmProblem(1, *weight.shape), MAX_M)
+        kinds, problem = tuple(plain_kernels(output).values()), GemmProblem(1, *weight.shape)
+        options = {} if output == "bf16" else {"output": output}
+        super().__init__(weight, tactics, kinds, problem, MAX_M, **options)
+        self.output = output
 
     def run(self, x: Any, out: Any, bias: Any = None) -> Any:
         """Computes `out = x @ weight^T + bias` on the current stream and returns `out`.
 
-        x BF16 `[M, K]`, out BF16 `[M, N]`, both packed row-major and 32-byte aligned; bias BF16 `[N]`, packed and
-        8-byte aligned; all on the weight's device, out overlapping none of the inputs. ValueError otherwise, and for
-        an M that was not prepared.
+        x BF16 `[M, K]`, out `[M, N]`, BF16 or FP32 as prepared, both packed row-major and 32-byte aligned; bias BF16
+        `[N]`, packed and 8-byte aligned; all on the weight's device, out overlapping none of the inputs. ValueError
+        otherwise, and for an M that was not prepared.
         """
         m, n = self.tokens_of(x), self.weight.shape[0]
-        check_tensor("out", out, (m, n), ALIGNMENT, like=self.weight)
+        check_tensor("out", out, (m, n), ALIGNMENT, like=self.weight, dtype=OUTPUTS[self.output])
         if bias is not None:
             check_tensor("bias", bias, (n,), BIAS_ALIGNMENT, like=self.weight)
             if all(parameter.name != "bias" for parameter in self.compiled[m].parameters):
@@ -106,28 +112,36 @@ class PreparedGemm(Prepared):
         return out
 
 
-def prepare(weight: Any, ms: Iterable[int]) -> PreparedGemm:
+def prepare(weight: Any, ms: Iterable[int], output: str = "bf16") -> PreparedGemm:
     """`weight`, BF16 `[N, K]`, prepared for each M of `ms` (1 to 64) with the kernel and tactic of `choose`.
 
-    These are the fastest recorded on the weight's GPU, else what the performance model or reasoning chooses. ValueError
-    for a weight that `Prepared` would refuse, for any other M, and where no kernel takes an M.
+    These are the fastest recorded on the weight's GPU, else what the performance model or reasoning chooses. `output`:
+    "bf16", or "f32" for results that are not rounded. ValueError for a weight that `Prepared` would refuse, for any
+    other M or output, and where no kernel takes an M.
     """
+    check_choice("output", output, OUTPUTS)
     check_tensor("weight", weight, ("N", "K"), ALIGNMENT)
     if not isinstance(ms, Iterable) or not (ms := list(ms)):
         raise ValueError(f"ms is {ms!r}, but must be at least one M from 1 to {MAX_M}, as a list")
     gpu, problems = device_of(weight), {m: GemmProblem(check_integer("m", m, 1, MAX_M), *weight.shape) for m in ms}
-    return PreparedGemm(weight, {m: choose(problem, gpu).tactic for m, problem in problems.items()})
+    tactics = {m: choose(problem, gpu, output).tactic for m, problem in problems.items()}
+    return PreparedGemm(weight, tactics, output)
 
 
-def matmul(x: Any, weight: Any, tactic: Tactic | None = None, backend: str = "auto", bias: Any = None) -> Any:
-    """`x @ weight^T + bias` as a new BF16 `[M, N]` tensor, for notebooks: compiles on first use.
+def matmul(
+    x: Any, weight: Any, tactic: Tactic | None = None, backend: str = "auto", bias: Any = None, output: str = "bf16"
+) -> Any:
+    """`x @ weight^T + bias` as a new `[M, N]` tensor, for notebooks: compiles on first use.
 
     x BF16 `[M, K]` (M 1 to 64), weight BF16 `[N, K]`, bias BF16 `[N]`, layout as in `PreparedGemm.run`. `tactic`, of
     any plain kernel, is the fastest (`choose`) if absent. `backend`: "cuda" and "interpreter" insist on a machine,
-    "auto" takes the tensors' own; the interpreter copies CUDA tensors to the CPU and the result back. ValueError for
-    anything else.
+    "auto" takes the tensors' own; the interpreter copies CUDA tensors to the CPU and the result back. `output`: "bf16",
+    or "f32" for results that are not rounded. ValueError for anything else.
     """
+    import torch
+
     check_choice("backend", backend, runner.BACKENDS)
+    check_choice("output", output, OUTPUTS)
     check_tensor("weight", weight, ("N", "K"), ALIGNMENT)
     n, k = weight.shape
     check_tensor("x", x, ("M", k), ALIGNMENT, like=weight)
@@ -142,8 +156,9 @@ def matmul(x: Any, weight: Any, tactic: Tactic | None = None, backend: str = "au
     if m > MAX_M:
         raise ValueError(f"x has M = {m}, but the kernels take 1 to {MAX_M} tokens")
     if tactic is None:
-        tactic = choose(GemmProblem(m, n, k), device_of(weight)).tactic
-    return PreparedGemm(weight, {m: tactic}).run(x, x.new_empty((m, n)), bias).to(home)
+        tactic = choose(GemmProblem(m, n, k), device_of(weight), output).tactic
+    out = x.new_empty((m, n), dtype=getattr(torch, OUTPUTS[output]))
+    return PreparedGemm(weight, {m: tactic}, output).run(x, out, bias).to(home)
 
 
 class PreparedWsGemm(Prepared):

@@ -4,6 +4,8 @@ from typing import Any
 
 from .. import device as devices
 
+NAMES = {"bfloat16": "BF16", "float32": "FP32"}  #: of PyTorch's dtypes, for people
+
 
 def device_of(tensor: Any) -> devices.Device:
     """The GPU whose limits apply: the tensor's own, or the reference for CPU tensors, which the interpreter serves."""
@@ -15,17 +17,19 @@ def device_of(tensor: Any) -> devices.Device:
     return gpu
 
 
-def check_tensor(name: str, tensor: Any, shape: tuple[int | str, ...], alignment: int, like: Any = None) -> None:
-    """ValueError unless `tensor` is BF16, packed row-major, aligned, of `shape` (strings: any size), beside `like`."""
+def check_tensor(
+    name: str, tensor: Any, shape: tuple[int | str, ...], alignment: int, like: Any = None, dtype: str = "bfloat16"
+) -> None:
+    """ValueError unless `tensor` is of a dtype and shape (strings: any size), packed row-major, aligned, by `like`."""
     import torch
 
     wanted = f"[{', '.join(map(str, shape))}]"
     if not isinstance(tensor, torch.Tensor):
-        raise ValueError(f"{name} is a {type(tensor).__name__}, but must be a BF16 torch tensor {wanted}")
+        raise ValueError(f"{name} is a {type(tensor).__name__}, but must be a {NAMES[dtype]} torch tensor {wanted}")
     if tensor.ndim != len(shape):
         raise ValueError(f"{name} has {tensor.ndim} dimensions {tuple(tensor.shape)}, but must be {wanted}")
-    if tensor.dtype != torch.bfloat16:
-        raise ValueError(f"{name} is {tensor.dtype}, but must be torch.bfloat16")
+    if tensor.dtype != getattr(torch, dtype):
+        raise ValueError(f"{name} is {tensor.dtype}, but must be torch.{dtype}")
     if tensor.numel() == 0:
         raise ValueError(f"{name} has shape {tuple(tensor.shape)}, but must not be empty")
     if any(isinstance(want, int) and want != got for want, got in zip(shape, tensor.shape, strict=True)):

@@ -17,9 +17,9 @@ def tactic_type(kernel: str) -> type[Tactic]:
     return KERNELS[kernel]
 
 
-def plain_kernels() -> dict[str, type[Tactic]]:
-    """Those of `KERNELS` that compute a plain GEMM and nothing else: see `Tactic.is_plain`."""
-    return {name: kind for name, kind in KERNELS.items() if kind.is_plain()}
+def plain_kernels(output: str = "bf16") -> dict[str, type[Tactic]]:
+    """Those of `KERNELS` that compute a plain GEMM, nothing else, and can store it as `output`: see `Tactic`."""
+    return {name: kind for name, kind in KERNELS.items() if kind.is_plain() and output in kind.outputs}
 
 
 __all__ = [

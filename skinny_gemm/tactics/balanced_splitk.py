@@ -39,6 +39,7 @@ class BalancedSplitKTactic(Tactic):
     kernel = "balanced-splitk"
     n_multiple = 8
     k_multiple = K_CHUNKS[0]
+    outputs = ("bf16", "f32")
 
     row_tiles: int  #: of N, as equal as can be, one to a cluster: 1 to N, N * row_tiles < 2^31
     cluster: int  #: CTAs that split K: 1, 2, 4, 8 or 16, a non-portable size

@@ -68,6 +68,7 @@ class Tactic(ABC):
     max_n: ClassVar[int] = (1 << 31) - 16  #: weight rows that it can count
     n_multiple: ClassVar[int] = 1  #: what N is a multiple of
     k_multiple: ClassVar[int] = 1  #: what K is a multiple of
+    outputs: ClassVar[tuple[str, ...]] = ("bf16",)  #: what it can store; of several, `build` has the option `output`
     baselines: ClassVar[tuple[str, ...]] = ()  #: kernels of ours that a campaign measures beside it
     formula: ClassVar[Formula | None] = None  #: its performance model
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from skinny_gemm import PreparedGemm, WarpSplitKTactic, WsGemmTactic, device, matmul, prepare
+from skinny_gemm import BalancedSplitKTactic, PreparedGemm, WarpSplitKTactic, WsGemmTactic, device, matmul, prepare
 from skinny_gemm.problem import GemmProblem
 from skinny_gemm.records.choice import Choice, choose
 from skinny_gemm.runtime import prepared as prepared_module
@@ -125,7 +125,7 @@ def chosen(monkeypatch):
     """A registry of two plain kernels, and the choices made: the other kernel from M = 5 on."""
     made = []
 
-    def choose_by_m(problem, gpu):
+    def choose_by_m(problem, gpu, output="bf16"):
         made.append((problem, gpu))
         return Choice(TACTIC if problem.m < 5 else Other(16, 16, 256, 2, 2), "because")
 
@@ -181,3 +181,46 @@ def test_matmul_takes_a_tactic_of_any_plain_kernel(chosen):
     x, weight = bf16(40, K), bf16(N, K)
     assert error(matmul(x, weight, Other(32, 16, 128, 2, 1)), x, weight) < 4e-3
     assert chosen == []
+
+
+class TestOutput:
+    """Results as FP32: by the kernels that can store them, in a tensor of that dtype."""
+
+    BALANCED = BalancedSplitKTactic(4, 1, 2, 64, 2, 16)
+
+    def test_fp32_results_are_not_rounded(self):
+        x, weight, bias = bf16(9, K), bf16(N, K), bf16(N)
+        expected = x.double() @ weight.double().T + bias.double()
+        for out in (
+            matmul(x, weight, self.BALANCED, bias=bias, output="f32"),
+            matmul(x, weight, bias=bias, output="f32"),
+            prepare(weight, [9], output="f32").run(x, torch.full((9, N), float("nan")), bias),
+        ):
+            assert out.dtype == torch.float32
+            assert (out.double() - expected).norm() / expected.norm() < 1e-5
+        assert matmul(x, weight, self.BALANCED, bias=bias).dtype == torch.bfloat16
+
+    @pytest.mark.parametrize(
+        ("call", "words"),
+        [
+            (lambda x, weight: matmul(x, weight, output="f16"), "output is 'f16', but must be one of bf16, f32"),
+            (lambda x, weight: prepare(weight, [9], output=16), "output is 16, but must be one of bf16, f32"),
+            (lambda x, weight: PreparedGemm(weight, {9: TestOutput.BALANCED}, "f64"), "output is 'f64'"),
+            (lambda x, weight: matmul(x, weight, TACTIC, output="f32"), "but must be a BalancedSplitKTactic"),
+            (
+                lambda x, weight: prepare(weight, [9], output="f32").run(x, bf16(9, N)),
+                "out is torch.bfloat16, but must be torch.float32",
+            ),
+            (
+                lambda x, weight: prepare(weight, [9]).run(x, torch.zeros(9, N)),
+                "out is torch.float32, but must be torch.bfloat16",
+            ),
+            (
+                lambda x, weight: prepare(bf16(20, K), [9], output="f32"),
+                "no kernel takes it: not balanced-splitk, 20x512 at M = 9: N = 20 is not a multiple of 8$",
+            ),
+        ],
+    )
+    def test_what_cannot_be_stored_is_refused(self, call, words):
+        with pytest.raises(ValueError, match=words):
+            call(bf16(9, K), bf16(N, K))
