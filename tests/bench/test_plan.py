@@ -79,7 +79,7 @@ def test_a_full_sweep_is_every_legal_tactic_or_a_sentence():
     legal = KERNELS["warp-splitk"].enumerate(GemmProblem(8, 3584, 7168), H200)
     assert sorted(p.tactic for p in points) == sorted(map(str, legal))
     points, left_out = planned("ws-gemm", [(560, 7168)], [8], "full", ["chained"])
-    assert points == [] and "ws-gemm has 4,782 tactics" in left_out[0] and "choose 'coarse'" in left_out[0]
+    assert points == [] and "ws-gemm has 9,564 tactics" in left_out[0] and "choose 'coarse'" in left_out[0]
 
 
 def test_exposed_launches_are_measured_where_they_are_asked_for():

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from skinny_gemm import device
 from skinny_gemm.problem import GemmProblem
-from skinny_gemm.tactics import KERNELS, WarpSplitKTactic, WsGemmTactic, tactic_type
+from skinny_gemm.tactics import KERNELS, Tactic, WarpSplitKTactic, tactic_type
 
 H200 = device.get("h200")
 PROBLEM = GemmProblem(8, 3584, 7168)
@@ -40,6 +40,15 @@ class Later(WarpSplitKTactic):
     more: int = 3
 
 
+@dataclasses.dataclass(frozen=True)
+class Whole(Tactic):
+    """Of a kernel whose fields have no defaults."""
+
+    kernel = "whole"
+    width: int
+    depth: int
+
+
 @pytest.mark.parametrize(
     ("text", "values"),
     [
@@ -63,8 +72,8 @@ def test_unreadable_text_names_itself_the_fields_and_what_may_be_left_off(text):
         WarpSplitKTactic.parse(text)
     fields = "output_tile,token_tile,k_tile,stages,b_loader_warps,trigger; trigger may be left off, then it is 0"
     assert str(raised.value) == f"tactic {text!r} is not 6 comma-separated integers ({fields})"
-    with pytest.raises(ValueError, match=r"is not 6 comma-separated integers \(rt,kq,ks,staged,tg,ch\)$"):
-        WsGemmTactic.parse(text)
+    with pytest.raises(ValueError, match=r"is not 2 comma-separated integers \(width,depth\)$"):
+        Whole.parse(text)
 
 
 def test_a_value_is_told_in_the_words_of_its_field_or_as_a_number():
