@@ -212,7 +212,7 @@ class WsGemmTactic(Tactic):
         return abs(blocks - PART_BLOCKS), self.staged, -self.rt, abs(self.ks - 8), abs(chains - MAX_CHAINS)
 
     def variations(self, problem: GemmProblem, device: Device) -> list["WsGemmTactic"]:
-        """Thirty to a hundred and fifty tactics of a front; on H200 the best ones of a wider search were all of this kind.
+        """Thirty to a hundred and fifty tactics of a front; on H200 the best of a wider search were all of this kind.
 
         - All weights must be resident at once for their loads to run ahead of x: one wave, on 1/4 of the SMs or more.
         - Each CTA reads its part of x for all its row tiles, and launching costs time: the two widest rt, a CTA per SM.

@@ -58,7 +58,8 @@ def test_legal_tactics_of_a_small_problem(run, tolerance, tactic):
     for m in MS[tactic.token_tile]:
         case = run(tactic, m, *SMALL, bias=m % 2 == 1, seed=m, races=m % 2 == 0, preceding=("x",))
         assert case.error < tolerance, m
-        assert case.result.copied_bytes == 2 * np.prod(SMALL), "each weight once, none of the next tile's"
+        rows = SMALL[0] + (m * tactic.row_tiles if tactic.x_ring else 0)
+        assert case.result.copied_bytes == 2 * rows * SMALL[1], "each weight once, none of the next tile's; x a tile"
 
 
 FULL = [  # a broad sample at real projections and odd ones: every token tile, clusters up to 16, odd heights and K
