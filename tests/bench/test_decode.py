@@ -157,6 +157,6 @@ def test_an_m_that_no_kernel_takes_is_refused_even_without_a_gpu(monkeypatch):
     monkeypatch.setattr(device, "current", lambda: None)
     monkeypatch.setattr(WarpSplitKTactic, "max_m", 4)
     monkeypatch.setitem(MODELS, "narrow", lambda: dataclasses.replace(TINY["dense"], layers=(DENSE,)))
-    monkeypatch.setattr("skinny_gemm.records.choice.plain_kernels", lambda: {"warp-splitk": WarpSplitKTactic})
+    monkeypatch.setattr("skinny_gemm.records.choice.plain_kernels", lambda output: {"warp-splitk": WarpSplitKTactic})
     with pytest.raises(ValueError, match="no kernel takes it: not warp-splitk, 512x256 at M = 8: M is 8"):
         decode.bench("narrow", [8])

@@ -185,13 +185,11 @@ def test_without_a_model_the_first_kernel_that_takes_it_has_its_heuristic(data):
     model.read_fits.cache_clear()
 
 
-def test_what_one_kernel_refuses_another_takes(monkeypatch):
-    monkeypatch.delitem(KERNELS, "balanced-splitk")
+def test_what_one_kernel_refuses_another_takes():
     assert chosen(40)[::2] == ("other", "neither recorded nor modelled; the heuristic of other")
 
 
-def test_what_no_kernel_takes_is_refused_with_every_reason(monkeypatch):
-    monkeypatch.delitem(KERNELS, "balanced-splitk")
+def test_what_no_kernel_takes_is_refused_with_every_reason():
     with pytest.raises(ValueError) as raised:
         choose(GemmProblem(60, N, K), H200)
     assert str(raised.value) == (
