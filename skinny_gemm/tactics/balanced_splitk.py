@@ -11,7 +11,7 @@ from ..layouts import balanced_splitk as layout
 from ..layouts.banks import Access
 from ..layouts.fragments import K_BLOCK, MMA_N
 from ..problem import GemmProblem
-from .base import FIRST, TRIGGER_WORDS, TRIGGERS, Footprint, Tactic, occupancy
+from .base import FIRST, TRIGGER_WORDS, TRIGGERS, Footprint, Tactic, occupancy, register_limit
 
 CLUSTERS = (1, 2, 4, 8, 16)
 K_CHUNKS = (64, 128)
@@ -21,7 +21,6 @@ MAX_TURNS = 64  #: of a warp: the K loop is fully unrolled; more would outgrow t
 MAX_MMAS = 2048  #: of a warp, for the same reason
 X_WINDOW = 8  #: 16-byte loads of x to registers that a lane keeps in flight; 16 were no faster on H200
 X_PATHS = (REGISTERS, RING) = (0, 1)
-MOST_REGISTERS = 255  #: that one thread can name
 OTHER_REGISTERS = 44  #: of a thread besides sums, x, its addresses and weights
 MAX_STAGES = 6  #: deeper rings hold more than an SM needs in flight
 LEAST_ROWS = 28  #: of a tile that the heuristic is content with
@@ -87,8 +86,8 @@ class BalancedSplitKTactic(Tactic):
         return sums + weights + (4 if self.x_ring else 4 * X_WINDOW + 4 * parts) + OTHER_REGISTERS
 
     def register_limit(self) -> int:
-        """Registers that a thread can get: a quarter of the SM's 65,536 serves every fourth warp of the CTA."""
-        return min(MOST_REGISTERS, 16384 // (ceil(self.warps / 4) * layout.WARP) // 8 * 8)
+        """Registers that a thread can get."""
+        return register_limit(self.threads)
 
     def grid(self, problem: GemmProblem) -> tuple[int, int, int]:
         """A cluster for each row tile."""
@@ -130,8 +129,7 @@ class BalancedSplitKTactic(Tactic):
     def footprint(self, problem: GemmProblem, device: Device) -> Footprint:
         regions, smem, threads = self.smem_regions(problem), self.smem_bytes(problem), self.threads
         ctas, _, _ = self.grid(problem)
-        by_registers = device.registers_per_sm // (ceil(self.registers(problem) / 8) * 8 * threads)
-        per_sm = min(occupancy(smem, threads, device), max(by_registers, 1))
+        per_sm = occupancy(smem, threads, device, self.registers(problem))
         waves = ceil(self.row_tiles / (device.resident_clusters(self.cluster) * max(per_sm, 1)))
         ring = 2 * self.rows(problem) * self.k_chunk * self.stages * self.warps  # the weights' part of all rings
         in_flight = min(per_sm, ceil(ctas / device.sms)) * ring

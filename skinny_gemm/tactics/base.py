@@ -2,12 +2,14 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import MISSING, astuple, dataclass, fields, replace
+from math import ceil
 from typing import ClassVar, Self
 
 import numpy as np
 
 from ..checks import is_integer
 from ..device import Device
+from ..layouts import WARP
 from ..layouts.banks import Access
 from ..problem import GemmProblem
 from . import defaults
@@ -232,7 +234,17 @@ class Tactic(ABC):
         return [tactic for tactic in changed if tactic.why_not(problem, device) is None]
 
 
-def occupancy(smem_bytes: int, threads: int, device: Device) -> int:
-    """CTAs of this size that fit on one SM of `device`, each charged the shared memory the system reserves for it."""
+def register_limit(threads: int) -> int:
+    """Registers that a thread can get: a quarter of the SM's 65,536 for every fourth warp of the CTA, 255 at most."""
+    return min(255, 16384 // (ceil(threads / WARP / 4) * WARP) // 8 * 8)
+
+
+def occupancy(smem_bytes: int, threads: int, device: Device, registers: int = 0) -> int:
+    """CTAs of this size that fit on one SM of `device`, each charged the shared memory the system reserves for it.
+
+    `registers` of a thread count if given, as an estimate: one CTA they always leave room for.
+    """
     by_memory = device.smem_per_sm // (smem_bytes + device.smem_reserved_per_cta)
-    return min(by_memory, device.threads_per_sm // threads, device.ctas_per_sm)
+    fitting = min(by_memory, device.threads_per_sm // threads, device.ctas_per_sm)
+    by_registers = device.registers_per_sm // (ceil(registers / 8) * 8 * threads) if registers else fitting
+    return min(fitting, max(by_registers, 1))

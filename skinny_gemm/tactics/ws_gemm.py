@@ -25,6 +25,7 @@ from .base import (
     Result,
     Tactic,
     occupancy,
+    register_limit,
 )
 from .ws_gemm_time import FORMULA
 
@@ -34,7 +35,6 @@ MAX_CHAINS = 4  #: more independent accumulators than that no longer hide the la
 MAX_ROW_TILES = 8  #: of a CTA in `enumerate`
 GROUPS = (0, 8, 16, 32, 64)  #: tokens per group in `enumerate`; 0 is a single pass
 MAX_MMAS = 2048  #: of a warp: the loops are fully unrolled; more would outgrow the instruction cache
-REGISTERS = 255  #: that one thread can name
 HELD = 8  #: registers of a K block that a thread holds
 OTHER_REGISTERS = 36  #: of a thread besides weights and accumulators: addresses, x and the epilogue's
 PART_BLOCKS = 15  #: K blocks of a warp that the heuristic aims at
@@ -109,9 +109,8 @@ class WsGemmTactic(Tactic):
         return held + accumulators + OTHER_REGISTERS
 
     def register_limit(self) -> int:
-        """Registers that a thread can get: a quarter of the SM's 65,536 serves every fourth warp of the CTA."""
-        warps = ceil(self.threads / layout.WARP / 4)
-        return min(REGISTERS, 16384 // (warps * layout.WARP) // 8 * 8)
+        """Registers that a thread can get."""
+        return register_limit(self.threads)
 
     def grid(self, problem: GemmProblem) -> tuple[int, int, int]:
         """Clusters of ks CTAs, one per rt tiles of N."""
@@ -162,8 +161,7 @@ class WsGemmTactic(Tactic):
     def footprint(self, problem: GemmProblem, device: Device) -> Footprint:
         regions, smem, threads = self.smem_regions(problem), self.smem_bytes(problem), self.threads
         ctas, _, _ = self.grid(problem)
-        by_registers = device.registers_per_sm // (ceil(self.registers(problem) / 8) * 8 * threads)
-        per_sm = min(occupancy(smem, threads, device), max(by_registers, 1))
+        per_sm = occupancy(smem, threads, device, self.registers(problem))
         waves = ceil(ctas // self.ks / (device.resident_clusters(self.ks) * per_sm))
         weights = 2 * MMA_M * self.rt * problem.k // self.ks  # all of a CTA's weights are on their way at once
         in_flight = min(per_sm, ceil(ctas / device.sms)) * weights
