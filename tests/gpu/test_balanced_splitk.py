@@ -6,30 +6,20 @@ import numpy as np
 import pytest
 import torch
 
-from skinny_gemm import BalancedSplitKTactic, PreparedGemm, interpreter, runtime
+from skinny_gemm import BalancedSplitKTactic, PreparedGemm, interpreter
 from skinny_gemm.catalogue import shapes
 from skinny_gemm.interpreter import Trace, shared_accesses
 from skinny_gemm.problem import GemmProblem
 from skinny_gemm.runtime import bind, compile_kernel, launch
-from skinny_gemm.runtime.tensors import device_of
 from skinny_gemm.runtime.trials import random_operands
 from skinny_gemm.runtime.verify import verify
 from skinny_gemm.tactics.base import BF16_TOLERANCE, F32_TOLERANCE, TRIGGERS
+from tests.support.covering import combinations, cover
+from tests.support.launches import check_pdl_chain, error, guarded
 
 SMALL = (72, 2048)
 MS = {8: (1, 3, 7, 8), 16: (9, 16), 24: (17, 24), 32: (31, 32), 48: (33, 48), 64: (63, 64)}  # by token tile
 CLUSTERS = (1, 2, 4, 8, 16)
-
-
-def error(out, x, weight, bias=None):
-    expected = x.double() @ weight.double().T + (0 if bias is None else bias.double())
-    return ((out.double() - expected).norm() / expected.norm()).item()
-
-
-def guarded(m, n, dtype=torch.bfloat16):
-    """out `[m, n]` full of NaN inside a larger buffer, and a function that tells whether anything else was touched."""
-    buffer = torch.full((m + 2, n), float("nan"), dtype=dtype, device="cuda")
-    return buffer[1 : m + 1], lambda: not (buffer[0].isnan().all() and buffer[m + 1].isnan().all())
 
 
 def check(tactic, weight, m, normal, bias=None):
@@ -41,9 +31,11 @@ def check(tactic, weight, m, normal, bias=None):
 
 
 @pytest.mark.parametrize("token_tile", MS)
-def test_every_legal_tactic_of_a_small_problem(gpu, normal, token_tile):
+def test_legal_tactics_of_a_small_problem(gpu, normal, token_tile):
+    """As many as show every two fields' values."""
     weight, added = normal(*SMALL), normal(SMALL[0])
-    for tactic in BalancedSplitKTactic.enumerate(GemmProblem(token_tile, *SMALL), gpu):
+    legal = BalancedSplitKTactic.enumerate(GemmProblem(token_tile, *SMALL), gpu)
+    for tactic in cover(legal, lambda tactic: combinations(vars(tactic), 2)):
         for m in MS[token_tile]:
             check(tactic, weight, m, normal, added if m % 2 else None)
 
@@ -92,32 +84,7 @@ def test_repeated_runs_are_bitwise_equal(normal, tactic):
 @pytest.mark.parametrize("trigger", TRIGGERS)
 @pytest.mark.parametrize("tactic", ["132,1,8,64,4,8", "132,1,8,64,2,8", "66,2,8,64,1,8"])
 def test_a_pdl_chain_of_dependent_layers_gives_what_separate_launches_give(normal, tactic, trigger):
-    """y = W x, x = y, forty times in one graph with PDL edges: every link must wait for its predecessor's writes."""
-    n = k = 2048
-    weight = normal(n, k) / k**0.5
-    tactic = BalancedSplitKTactic.parse(f"{tactic},{trigger}")
-    compiled = compile_kernel(tactic, GemmProblem(1, n, k), device_of(weight).arch)
-    runtime.load(compiled)
-    start = normal(8, k)
-    ring = [start.clone(), torch.empty_like(start)]
-
-    def chain(pdl, between):
-        for step in range(40):
-            source, target = ring[step % 2], ring[(step + 1) % 2]
-            launch(compiled, bind(compiled, tactic, source, weight, target), pdl=pdl)
-            between()
-
-    chain(False, torch.cuda.synchronize)
-    expected = ring[0].clone()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        chain(True, lambda: None)
-    for _ in range(20):
-        ring[0].copy_(start)
-        ring[1].fill_(float("nan"))
-        graph.replay()
-        torch.cuda.synchronize()
-        assert torch.equal(ring[0], expected)
+    check_pdl_chain(BalancedSplitKTactic.parse(f"{tactic},{trigger}"), normal)
 
 
 @pytest.mark.parametrize("tool", ["memcheck", "synccheck", "initcheck", "racecheck"])

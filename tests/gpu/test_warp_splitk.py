@@ -4,31 +4,19 @@ import numpy as np
 import pytest
 import torch
 
-from skinny_gemm import PreparedGemm, WarpSplitKTactic, interpreter, matmul, runtime
+from skinny_gemm import PreparedGemm, WarpSplitKTactic, interpreter, matmul
 from skinny_gemm.catalogue import shapes
 from skinny_gemm.interpreter import Trace, shared_accesses
 from skinny_gemm.problem import GemmProblem
-from skinny_gemm.runtime import bind, compile_kernel, launch
+from skinny_gemm.runtime import bind, compile_kernel
 from skinny_gemm.runtime import prepared as prepared_module
-from skinny_gemm.runtime.tensors import device_of
 from skinny_gemm.runtime.trials import random_operands
 from skinny_gemm.runtime.verify import verify
-from skinny_gemm.tactics.base import TRIGGERS
+from skinny_gemm.tactics.base import BF16_TOLERANCE, TRIGGERS
+from tests.support.launches import check_pdl_chain, error, guarded
 
-TOLERANCE = 4e-3
 SMALL = (64, 512)
 MS = (1, 3, 7, 8, 9, 17, 31, 32)
-
-
-def error(out, x, weight, bias=None):
-    expected = x.double() @ weight.double().T + (0 if bias is None else bias.double())
-    return ((out.double() - expected).norm() / expected.norm()).item()
-
-
-def guarded(m, n):
-    """out `[m, n]` full of NaN inside a larger buffer, and a function that tells whether anything else was touched."""
-    buffer = torch.full((m + 2, n), float("nan"), dtype=torch.bfloat16, device="cuda")
-    return buffer[1 : m + 1], lambda: not (buffer[0].isnan().all() and buffer[m + 1].isnan().all())
 
 
 @pytest.mark.parametrize("bias", (False, True))
@@ -40,7 +28,7 @@ def test_every_legal_tactic_of_a_small_problem(gpu, normal, bias):
         for m in MS:
             x, (out, touched) = normal(m, k), guarded(m, n)
             prepared.run(x, out, added)
-            assert error(out, x, weight, added) < TOLERANCE and not touched(), (tactic, m)
+            assert error(out, x, weight, added) < BF16_TOLERANCE and not touched(), (tactic, m)
 
 
 TP8 = {(shape.n, shape.k): shape for shape in shapes() if shape.parallel == "TP8"}.values()
@@ -56,7 +44,7 @@ def test_every_tp8_shape_at_its_default_tactic(gpu, normal, shape):
             pytest.skip(str(reason))
         x, (out, touched) = normal(m, shape.k), guarded(m, shape.n)
         PreparedGemm(weight, {m: tactic}).run(x, out)
-        assert error(out, x, weight) < TOLERANCE and not touched(), m
+        assert error(out, x, weight) < BF16_TOLERANCE and not touched(), m
 
 
 def test_repeated_runs_are_bitwise_equal(normal):
@@ -90,37 +78,12 @@ def test_run_is_captured_in_a_graph_and_never_compiles(gpu, normal, monkeypatch)
             out[m].fill_(float("nan"))
         graph.replay()
         torch.cuda.synchronize()
-        assert all(error(out[m], x[m], weight) < TOLERANCE for m in tactics)
+        assert all(error(out[m], x[m], weight) < BF16_TOLERANCE for m in tactics)
 
 
 @pytest.mark.parametrize("trigger", TRIGGERS)
 def test_a_pdl_chain_of_dependent_layers_gives_what_separate_launches_give(normal, trigger):
-    """y = W x, x = y, forty times in one graph with PDL edges: every link must wait for its predecessor's writes."""
-    n = k = 2048
-    weight = normal(n, k) / k**0.5
-    tactic = WarpSplitKTactic(16, 8, 256, 4, 2, trigger)
-    compiled = compile_kernel(tactic, GemmProblem(1, n, k), device_of(weight).arch)
-    runtime.load(compiled)
-    start = normal(8, k)
-    ring = [start.clone(), torch.empty_like(start)]
-
-    def chain(pdl, between):
-        for step in range(40):
-            source, target = ring[step % 2], ring[(step + 1) % 2]
-            launch(compiled, bind(compiled, tactic, source, weight, target), pdl=pdl)
-            between()
-
-    chain(False, torch.cuda.synchronize)
-    expected = ring[0].clone()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        chain(True, lambda: None)
-    for _ in range(20):
-        ring[0].copy_(start)
-        ring[1].fill_(float("nan"))
-        graph.replay()
-        torch.cuda.synchronize()
-        assert torch.equal(ring[0], expected)
+    check_pdl_chain(WarpSplitKTactic(16, 8, 256, 4, 2, trigger), normal)
 
 
 def test_bad_tensors_are_rejected_before_anything_runs(gpu, normal):

@@ -25,6 +25,7 @@ from skinny_gemm.tactics import BalancedSplitKTactic
 from skinny_gemm.tactics.balanced_splitk import X_PATHS
 from skinny_gemm.tactics.base import F32_TOLERANCE, FIRST, LAST, TRIGGERS
 from tests.support.covering import combinations, cover
+from tests.support.machine_code import odd_descriptors
 
 H200 = device.get("h200")
 SMALL = (72, 512)  # N is no multiple of 16; K is 8 chunks
@@ -230,15 +231,6 @@ def test_the_k_loop_is_unrolled_the_ring_stays_full_and_x_is_loaded_ahead():
     assert re.findall(r"cp\.async\.wait_group\s+(\d)", text) == ["2", "2", "1", "0"], "copies in flight, turn by turn"
     assert text.count("mma.sync") == 4 * 4 * 2  # turns, mma of a chunk, tokens
     assert text[: text.index("mma.sync")].count("ld.global.v4.b32") == 8 < text.count("ld.global.v4.b32") == 16
-
-
-def odd_descriptors(cubin):
-    """Offsets of LDGSTS with an odd descriptor register, by the disassembler: the oracle of the scan."""
-    return [
-        address
-        for address, opcode, _, operands in sass.instructions(cubin)
-        if opcode == "LDGSTS" and int(re.search(r"desc\[UR(\d+)\]", operands)[1]) % 2
-    ]
 
 
 @pytest.mark.parametrize("arch", device.architectures())

@@ -21,6 +21,7 @@ from skinny_gemm.runtime.trials import traced
 from skinny_gemm.tactics import WarpSplitKTactic
 from skinny_gemm.tactics.base import FIRST, LAST, TRIGGERS
 from tests.support.covering import combinations, cover
+from tests.support.machine_code import odd_descriptors
 
 SMALL = (64, 512)
 ODD_MS = (1, 3, 7, 9, 17, 31, 32)
@@ -141,15 +142,6 @@ def test_the_k_loop_is_unrolled():
     """Rolled, K = 7168 ran 3-16 % slower: one mma per k16 phase of a warp's quarter of each tile stands in the PTX."""
     text = compile_kernel(WarpSplitKTactic(16, 8, 256, 4, 1), GemmProblem(1, 64, 2048)).ptx
     assert text.count("mma.sync") == 2048 // 256 * 4
-
-
-def odd_descriptors(cubin):
-    """Offsets of LDGSTS with an odd descriptor register, by the disassembler: the oracle of the scan."""
-    return [
-        address
-        for address, opcode, _, operands in sass.instructions(cubin)
-        if opcode == "LDGSTS" and int(re.search(r"desc\[UR(\d+)\]", operands)[1]) % 2
-    ]
 
 
 @pytest.mark.parametrize("arch", device.architectures())
