@@ -3,102 +3,38 @@
 Every SM streams the same bytes: the row tiles of the CTAs differ in height by at most one row. A warp multiplies every
 so manieth K chunk, which it copies itself into a ring of its own (`cp.async`): there is no loader warp, and no barrier
 in the K loop. x goes straight to registers, or through the rings too. K is permuted as in the weight-stationary GEMM:
-one 16-byte load of a row holds the words of two `mma`. A cluster that splits K makes up for a small N. Sums of warps,
-then of CTAs, are added in order, so results are bitwise reproducible.
+one 16-byte load of a row holds the words of two `mma`. A cluster that splits K makes up for a small N.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import reduce
 from typing import Any
 
 import cutlass
 import cutlass.cute as cute
 from cutlass import Float32, Int32, Int64
 
-from ..artifact import Parameter
-from ..checks import check_choice
 from ..layouts import WARP
 from ..layouts import balanced_splitk as layout
 from ..layouts.fragments import K_BLOCK, MMA_N, a_words, b_words, load_row
 from ..layouts.swizzle import CHUNK, ELEMENT_BYTES
-from ..problem import GemmProblem
-from ..tactics.balanced_splitk import X_WINDOW, BalancedSplitKTactic
-from ..tactics.base import FIRST, LAST
+from ..tactics.balanced_splitk import X_WINDOW
 from . import ptx
-
-OUTPUTS = {"bf16": "BFloat16", "f32": "Float32"}  #: what `out` points to
-
-
-@dataclass(frozen=True)
-class Place:
-    """Which thread this is, which rows its CTA works on, and where its shared memory and its warp's ring start."""
-
-    warp: Any
-    lane: Any
-    cta: Any  #: in the cluster
-    first: Any  #: weight row of the tile
-    height: Any  #: rows of the tile
-    smem: Any
-    ring: Any
+from .balanced import Balanced, Place
 
 
-class BalancedSplitK:
-    """The kernel for one (N, K, tactic) and any M up to the token tile; `pdl` compiles PDL in or out.
+class BalancedSplitK(Balanced):
+    """The units are warps."""
 
-    `output`: "bf16" rounds the results, "f32" stores them as they are. ValueError for another.
-    """
-
-    def __init__(self, problem: GemmProblem, tactic: BalancedSplitKTactic, pdl: bool, output: str = "bf16") -> None:
-        check_choice("output", output, OUTPUTS)
-        t = self.tactic = tactic
-        self.problem, self.pdl, self.output = problem, pdl, output
-        self.block, self.cluster, self.smem_bytes = (t.threads, 1, 1), (t.cluster, 1, 1), t.smem_bytes(problem)
-        self.smem = {name: offset for name, offset, _ in t.smem_regions(problem)}
-        self.n, self.k, self.rows, self.turns = problem.n, problem.k, t.rows(problem), t.turns(problem)
-        self.k_slice, self.row_bytes = problem.k // t.cluster, ELEMENT_BYTES * problem.k
-        self.stage_row_bytes = ELEMENT_BYTES * t.k_chunk
+    def place_units(self) -> tuple[int, int]:
+        t = self.tactic
+        self.k_slice, self.stage_row_bytes = self.k // t.cluster, ELEMENT_BYTES * t.k_chunk
         self.stage_bytes = layout.stage_rows(self.rows, t.token_tile, t.x_ring) * self.stage_row_bytes
-        self.warp_bytes = layout.warp_bytes(self.rows, t.token_tile, t.k_chunk, t.stages, t.x_ring)
-        self.fragments = layout.fragments(self.rows, t.token_tile)
-        self.rounds = -(-layout.slots(self.fragments, t.cluster) // t.warps)  # of fragments that a warp finishes
-        self.parameters = (
-            Parameter("weight", "pointer"),
-            Parameter("x", "pointer"),
-            Parameter("out", "pointer", written=True, dtype=OUTPUTS[output]),
-            Parameter("bias", "pointer", optional=True, alignment=8),
-            Parameter("m", "i32"),
-        )
-
-    @cute.jit
-    def __call__(self, *values):
-        grid, smem = self.tactic.grid(self.problem), self.smem_bytes
-        self.kernel(*values).launch(grid=grid, block=self.block, cluster=self.cluster, smem=smem, use_pdl=self.pdl)
+        unit_bytes = layout.warp_bytes(self.rows, t.token_tile, t.k_chunk, t.stages, t.x_ring)
+        return unit_bytes, layout.fragments(self.rows, t.token_tile)
 
     @cute.kernel
     def kernel(self, weight, x, out, bias, m):
-        t = self.tactic
-        if cutlass.const_expr(self.pdl and t.trigger == FIRST):
-            cute.arch.griddepcontrol_launch_dependents()
-        thread, _, _ = cute.arch.thread_idx()
-        block, _, _ = cute.arch.block_idx()
-        warp, lane = cute.arch.make_warp_uniform(thread // WARP), thread & 31
-        smem = cute.arch.get_dyn_smem(Int64, alignment=128)
-        ring = ptx.vector_register(smem.toint() + warp * self.warp_bytes, lane)
-        first, height = layout.row_range(block // t.cluster, self.n, t.row_tiles)
-        at = Place(warp, lane, block % t.cluster, first, height, smem.toint(), ring)
-
-        if cutlass.const_expr(t.cluster > 1):
-            if thread == 0:
-                received = smem + self.smem["received"] // 8
-                cute.arch.mbarrier_init(received, 1)
-                cute.arch.mbarrier_init_fence()
-                owned = layout.slots(self.fragments, t.cluster, at.cta)
-                cute.arch.mbarrier_arrive_and_expect_tx(received, owned * (t.cluster * layout.FRAGMENT_BYTES))
-            cute.arch.sync_warp()  # orders nothing: lanes that have met arrive in one instruction
-            cute.arch.cluster_arrive_relaxed()  # waited for where the first sum is sent, behind everything else
-        biases = self.load_biases(bias, at)  # like weights they do not depend on the preceding kernel
-        self.reduce(self.multiply(weight, x, m, at), biases, out, m, at)
+        self.run(weight, x, out, bias, m)
 
     kernel.set_name_prefix("balanced_splitk", remove_cutlass_symbol=True, keep_mangled_name=False)
 
@@ -117,8 +53,7 @@ class BalancedSplitK:
         if held:
             self.wait_for_copies(0)
         first_halves = [self.load_weights(loads, 0, block) for block in range(held)]
-        if self.pdl:
-            cute.arch.griddepcontrol_wait()  # each thread reads x
+        self.wait_for_preceding()
         steps = [(turn, block, part) for turn in range(turns) for block in blocks for part in parts]
         x_copy: Any = None
         ahead: list = []
@@ -133,17 +68,25 @@ class BalancedSplitK:
         if turns == len(filled):
             self.trigger_last()
         acc = [[Float32(0.0)] * 4 for _ in range(self.fragments)]
+        # A zero that the assembler cannot see. It takes an A fragment for moves from two loads, and makes these moves
+        # again before every mma that reads it, four for each of up to eight tokens' parts; an XOR it makes once. With two
+        # parts that spilled and was no faster on H200; 2304x1536 at M = 32 went from 4.32 to 4.13 us.
+        zero = ptx.vector_register(Int32(0), at.lane)
         for i, (turn, block, part) in enumerate(steps):
             if (block, part) == (0, 0):
                 self.wait_for_copies(turn)
             if part == 0:
                 at_hand = turn == 0 and block < held
                 halves = first_halves[block] if at_hand else self.load_weights(loads, turn, block)
+                pairs = list(zip(halves[::2], halves[1::2], strict=True))
+                a: list = [[a_words(mma, *pair) for pair in pairs] for mma in (0, 1)]
+                if len(parts) > 2:
+                    a = [[[word ^ zero for word in words] for words in of_mma] for of_mma in a]
             words = self.load_stage(loads[part - len(parts)], turn, block) if t.x_ring else ahead[i]
             for mma in (0, 1):
                 for row_part in range(len(halves) // 2):
-                    a, sums = a_words(mma, *halves[2 * row_part :][:2]), layout.fragment(row_part, part, t.token_tile)
-                    acc[sums] = ptx.mma_bf16(acc[sums], a, b_words(mma, words))
+                    sums = layout.fragment(row_part, part, t.token_tile)
+                    acc[sums] = ptx.mma_bf16(acc[sums], a[mma][row_part], b_words(mma, words))
             if i + X_WINDOW < len(steps) and not t.x_ring:
                 ahead.append(self.load_x(x_rows, *steps[i + X_WINDOW]))
             if (block, part) == (blocks[-1], parts[-1]) and turn + t.stages < turns:
@@ -160,11 +103,6 @@ class BalancedSplitK:
         """Waits until every lane's copies of `turn` are there, those of later turns under way."""
         cute.arch.cp_async_wait_group(min(self.tactic.stages, self.turns - turn) - 1)
         cute.arch.sync_warp()
-
-    def trigger_last(self) -> None:
-        """Where the last copies are on their way: dependents start now, unless they did first of all."""
-        if self.pdl and self.tactic.trigger == LAST:
-            cute.arch.griddepcontrol_launch_dependents()
 
     def first_copy(self, matrix, first_row, stage_row: int, at: Place) -> tuple:
         """(row, to, from) of a lane's first copy of `matrix` from `first_row` on in turn 0, to `stage_row` and on.
@@ -235,84 +173,14 @@ class BalancedSplitK:
         column = layout.chunk_column(0, 0, turn, self.k_slice, t.warps, t.k_chunk) + block * K_BLOCK
         return ptx.load_global_b32x4(rows[part], offset=column * ELEMENT_BYTES)
 
-    def finished(self, round_: int, at: Place) -> tuple:
-        """(slot, fragment, whether there is one) that this warp finishes in its round 0, 1, ..."""
-        slot = at.warp + round_ * self.tactic.warps
-        number = layout.owned(at.cta, slot, self.tactic.cluster)
-        return slot, number, number < self.fragments
-
-    @cute.jit
-    def load_biases(self, bias, at):
-        """The bias of the two rows that a lane has of each fragment that its warp finishes."""
-        found = []
-        for i in cutlass.range_constexpr(self.rounds):
-            _, number, there = self.finished(i, at)
-            for word in cutlass.range_constexpr(0, 4, 2):
-                row, _ = layout.sum_element(number, at.lane, word, self.tactic.token_tile)
-                value = Int32(0)
-                if bias.toint() != 0 and there and row < at.height:
-                    value = ptx.load_global_b16(bias.toint() + Int64(at.first + row) * ELEMENT_BYTES)
-                found.append(value)
-        return found
-
-    @cute.jit
-    def reduce(self, acc, biases, out, m, at):
-        """Adds the warps' sums in order and, in a cluster, those of its CTAs; stores the results."""
-        t = self.tactic
+    def store_sums(self, acc, at: Place) -> None:
         cute.arch.sync_warp()  # every lane's loads from the ring are done
         own = at.ring + layout.lane_offset(0, at.lane)
-        for number in cutlass.range_constexpr(self.fragments):
+        for number in range(self.fragments):
             ptx.store_shared_f32x4(own + number * layout.FRAGMENT_BYTES, *acc[number])
-        cute.arch.sync_threads()
-        if cutlass.const_expr(t.cluster > 1):
-            self.send(at)
-        for i in cutlass.range_constexpr(self.rounds):
-            slot, number, there = self.finished(i, at)
-            if there:
-                if cutlass.const_expr(t.cluster > 1):
-                    if cutlass.const_expr(i == 0):  # it comes before any other
-                        ptx.mbarrier_wait_cluster(at.smem + self.smem["received"], Int32(0))
-                    received = layout.lane_offset(slot * t.cluster, at.lane)
-                    total = self.total(at.smem + self.smem["receive"] + received, t.cluster, layout.FRAGMENT_BYTES)
-                else:
-                    total = self.sum_of_warps(number, at)
-                self.store(total, number, biases[2 * i : 2 * i + 2], out, m, at)
 
-    @cute.jit
-    def send(self, at):
-        """Sends this CTA's sums to their owners in the cluster, each fragment by one warp."""
-        t = self.tactic
-        receive, received = at.smem + self.smem["receive"], at.smem + self.smem["received"]
-        cute.arch.cluster_wait()  # the owners' barriers are armed
-        for i in cutlass.range_constexpr(-(-self.fragments // t.warps)):
-            number = at.warp + i * t.warps
-            if number < self.fragments:
-                owner, slot = layout.owner(number, t.cluster)
-                target = receive + layout.lane_offset(slot * t.cluster + at.cta, at.lane)
-                to, barrier = ptx.cluster_address(target, owner), ptx.cluster_address(received, owner)
-                ptx.store_cluster_async_f32x4(to, self.sum_of_warps(number, at), barrier)
-
-    def sum_of_warps(self, number, at: Place) -> list:
-        """A lane's words of a fragment, over the warps in order."""
-        return self.total(at.smem + layout.lane_offset(number, at.lane), self.tactic.warps, self.warp_bytes)
-
-    def total(self, first, count: int, step: int) -> list:
-        """The sum of `count` runs of four words from `first` on, `step` bytes apart, in their order."""
-        parts = [ptx.load_shared_f32x4(first, offset=i * step) for i in range(count)]
-        return reduce(lambda total, words: [a + b for a, b in zip(total, words, strict=True)], parts)
-
-    @cute.jit
-    def store(self, total, number, biases, out, m, at):
-        """Adds the bias to a lane's sums of a fragment and stores those of the tile's rows and of tokens below M."""
-        for word in cutlass.range_constexpr(4):
-            row, token = layout.sum_element(number, at.lane, word, self.tactic.token_tile)
-            bias, _ = ptx.unpack_bf16x2(biases[word // 2])
-            if row < at.height and token < m:
-                element, value = Int64(token) * self.n + Int64(at.first + row), total[word] + bias
-                if cutlass.const_expr(self.output == "f32"):
-                    ptx.store_global_f32(out.toint() + element * 4, value)
-                else:
-                    ptx.store_global_b16(out.toint() + element * ELEMENT_BYTES, ptx.pack_bf16x2(value, value))
+    def sum_element(self, number, lane, word: int) -> tuple:
+        return layout.sum_element(number, lane, word, self.tactic.token_tile)
 
 
 build = BalancedSplitK

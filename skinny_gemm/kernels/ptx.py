@@ -118,6 +118,38 @@ def mma_bf16(acc, a, b):
     return [Float32(llvm.extractvalue(f32, result, [i])) for i in range(4)]
 
 
+def wgmma_bf16(acc, a, b, steps):
+    """acc + a @ b^T over K steps of 16, waited for: m64nNk16 of a warpgroup with both operands in shared memory.
+
+    `acc` N / 2 Float32; `a` and `b` descriptors (`Int64`) of their 64 and N rows, to which each of the constants
+    `steps` is added for one `wgmma`. Returns the new accumulators. One block, so that nothing comes between that
+    touches them.
+    """
+    f32, count = Float32.mlir_type, len(acc)
+    registers = ", ".join(f"${i}" for i in range(count))
+    instruction = f"wgmma.mma_async.sync.aligned.m64n{2 * count}k16.f32.bf16.bf16 {{{registers}}}"
+    moves = [f"add.s64 a, ${2 * count}, {step}; add.s64 b, ${2 * count + 1}, {step};" for step in steps]
+    text = " ".join([
+        "{.reg .pred p; .reg .b32 one; .reg .b64 a, b; mov.b32 one, 1; setp.ne.b32 p, one, 0;",
+        "wgmma.fence.sync.aligned;",
+        *(f"{move} {instruction}, a, b, p, 1, 1, 0, 0;" for move in moves),
+        "wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;}",
+    ])  # fmt: skip
+    result = llvm.inline_asm(
+        llvm.StructType.get_literal([f32] * count),
+        [value.ir_value() for value in (*acc, a, b)],
+        text,
+        ",".join(["=f"] * count + [str(i) for i in range(count)] + ["l", "l"]),
+        has_side_effects=True,
+    )
+    return [Float32(llvm.extractvalue(f32, result, [i])) for i in range(count)]
+
+
+def fence_async_proxy():
+    """Makes what this thread wrote to shared memory visible to `wgmma` and bulk copies, once they are ordered."""
+    _ptx("fence.proxy.async.shared::cta;")
+
+
 def cluster_address(smem, cta):
     """Where the shared-memory address `smem` of this CTA lies in CTA `cta` of its cluster."""
     return _ptx("mapa.shared::cluster.u32 {$w0}, {$r0}, {$r1};", write_only_types=[Int32], read_only_args=[smem, cta])

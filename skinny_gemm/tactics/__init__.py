@@ -3,10 +3,11 @@
 from .balanced_splitk import BalancedSplitKTactic
 from .base import MAX_M, Footprint, Result, Tactic
 from .warp_splitk import WarpSplitKTactic
+from .wgmma_splitk import WgmmaSplitKTactic
 from .ws_gemm import WsGemmTactic
 
 KERNELS: dict[str, type[Tactic]] = {
-    kind.kernel: kind for kind in (WarpSplitKTactic, BalancedSplitKTactic, WsGemmTactic)
+    kind.kernel: kind for kind in (WarpSplitKTactic, BalancedSplitKTactic, WgmmaSplitKTactic, WsGemmTactic)
 }
 
 
@@ -23,6 +24,7 @@ def plain_kernels(output: str = "bf16") -> dict[str, type[Tactic]]:
 
 
 __all__ = [
-    "KERNELS", "MAX_M", "BalancedSplitKTactic", "Footprint", "Result", "Tactic", "WarpSplitKTactic", "WsGemmTactic",
+    "KERNELS", "MAX_M", "BalancedSplitKTactic", "Footprint", "Result", "Tactic", "WarpSplitKTactic",
+    "WgmmaSplitKTactic", "WsGemmTactic",
     "plain_kernels", "tactic_type",
 ]  # fmt: skip

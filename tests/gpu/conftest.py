@@ -11,6 +11,8 @@ import torch
 
 from skinny_gemm import device
 
+ATTEMPTS = 3  #: of a profiler
+
 
 @pytest.fixture(scope="session", autouse=True)
 def gpu():
@@ -37,7 +39,10 @@ def _profiled(tool, options, command):
     if path is None:
         pytest.skip(f"{tool} is not installed")
     line = [path, *options, sys.executable, "-m", "skinny_gemm", *command.split()]
-    run = subprocess.run(line, capture_output=True, text=True, timeout=280)
+    for _ in range(ATTEMPTS):
+        run = subprocess.run(line, capture_output=True, text=True, timeout=280)
+        if "driver resource was unavailable" not in run.stdout:  # what ncu says while another profiler counts
+            break
     assert run.returncode == 0, run.stdout[-2000:] + run.stderr[-2000:]
     return run.stdout
 

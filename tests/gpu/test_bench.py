@@ -7,7 +7,6 @@ from skinny_gemm import records
 from skinny_gemm.bench.campaign import bench
 from skinny_gemm.bench.plan import Request
 from skinny_gemm.problem import GemmProblem
-from skinny_gemm.records.statistics import Verdict, verdict
 
 
 def test_a_small_campaign(tmp_path):
@@ -26,8 +25,7 @@ def test_a_small_campaign(tmp_path):
     assert (ours.median_us > fastest_possible).all()
 
 
-def test_a_busy_process_is_slower_than_a_quiet_one(tmp_path):
-    """By 6 % where it was seen; from one process to the next cuBLAS moves by up to 3.5 %."""
+def test_a_campaign_of_a_quiet_and_a_busy_process(tmp_path):
     problems, processes = [GemmProblem(1, 2304, 1536)], ["quiet", "busy"]
     request = Request(
         "warp-splitk", problems, [16], modes=["chained"], peers=["cublas"], processes=processes, bounds=True
@@ -38,8 +36,6 @@ def test_a_busy_process_is_slower_than_a_quiet_one(tmp_path):
     half = len(rows) // 2
     assert [row.process for row in rows] == ["quiet"] * half + ["busy"] * half
     assert [replace(row.point, process="quiet") for row in rows[half:]] == [row.point for row in rows[:half]]
-    quiet, busy = (row for row in rows if row.kernel == "cublas")
-    assert verdict(busy, quiet) is Verdict.SLOWER and busy.median_us > 1.02 * quiet.median_us
 
 
 def test_a_campaign_of_a_front_with_its_exposed_latency(tmp_path):

@@ -15,9 +15,12 @@ def error(out, x, weight, bias=None):
 
 
 def guarded(m, n, dtype=torch.bfloat16):
-    """out `[m, n]` full of NaN inside a larger buffer, and a function that tells whether anything else was touched."""
-    buffer = torch.full((m + 2, n), float("nan"), dtype=dtype, device="cuda")
-    return buffer[1 : m + 1], lambda: not (buffer[0].isnan().all() and buffer[m + 1].isnan().all())
+    """out `[m, n]` full of NaN inside a larger buffer, and a function that tells whether anything else was touched.
+
+    16 rows before and behind it, so that it is 32-byte aligned whatever n is.
+    """
+    buffer = torch.full((m + 32, n), float("nan"), dtype=dtype, device="cuda")
+    return buffer[16 : m + 16], lambda: not (buffer[:16].isnan().all() and buffer[m + 16 :].isnan().all())
 
 
 def check_pdl_chain(tactic, normal):
