@@ -44,6 +44,7 @@ class Balanced(ABC):
     `output`: "bf16" rounds the results, "f32" stores them as they are. ValueError for another.
     """
 
+    kernel: Any  #: `run` under the subclass's name
     unit_warps = 1  #: warps of a unit
     alignment = 128  #: of shared memory
 

@@ -69,8 +69,8 @@ class BalancedSplitK(Balanced):
             self.trigger_last()
         acc = [[Float32(0.0)] * 4 for _ in range(self.fragments)]
         # A zero that the assembler cannot see. It takes an A fragment for moves from two loads, and makes these moves
-        # again before every mma that reads it, four for each of up to eight tokens' parts; an XOR it makes once. With two
-        # parts that spilled and was no faster on H200; 2304x1536 at M = 32 went from 4.32 to 4.13 us.
+        # again before every mma that reads it, four for each of up to eight tokens' parts; an XOR it makes once.
+        # 2304x1536 at M = 32 went from 4.32 to 4.13 us on H200; two parts were no faster, but spilled.
         zero = ptx.vector_register(Int32(0), at.lane)
         for i, (turn, block, part) in enumerate(steps):
             if (block, part) == (0, 0):

@@ -104,7 +104,7 @@ class WgmmaSplitK(Balanced):
             for atom in range(t.k_chunk // layout.ATOM_K)
             for k in range(0, layout.ATOM_K, layout.WGMMA_K)
         ]
-        return ptx.wgmma_bf16(acc, *operands, steps)
+        return ptx.wgmma_bf16(acc, operands[0], operands[1], steps)
 
     def meet(self, at: Place) -> None:
         """Waits for all threads of the group: a barrier of its own, since 0 is the CTA's."""

@@ -154,7 +154,7 @@ class WgmmaSplitKTactic(Tactic):
         return min(legal, key=lambda tactic: tactic.preference(problem, device))
 
     def preference(self, problem: GemmProblem, device: Device) -> tuple:
-        """Smaller is better: one wave, nearly all SMs, 32 rows and more to read x seldom, small clusters, deep rings."""
+        """Smaller is better: one wave, nearly all SMs, 32 rows to read x seldom, small clusters, deep rings."""
         footprint, shape = self.footprint(problem, device), (self.groups, self.k_chunk)
         idle, shortage = max(0, device.sms - footprint.ctas) // IDLE_SMS, max(0, LEAST_ROWS - self.rows(problem))
         size = self.cluster, shape != SHAPES[0], self.row_tiles
