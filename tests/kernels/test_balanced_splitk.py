@@ -277,10 +277,10 @@ def test_the_heuristic_tactics_spill_nothing_or_four_words(m, n, k):
 
 @pytest.mark.parametrize(("n", "k"), WEIGHTS[:3])
 def test_those_of_many_tokens_spill_little(n, k):
-    """The assembler loads ahead until registers run out: 105 words of 48 rows at M = 64, stored and loaded once."""
+    """The assembler loads ahead until registers run out: 115 words of 48 rows at M = 64, stored and loaded once."""
     problem = GemmProblem(64, n, k)
     tactic = BalancedSplitKTactic.heuristic(problem, H200)
-    assert compile_kernel(tactic, problem).resources.spill_bytes <= 900
+    assert compile_kernel(tactic, problem).resources.spill_bytes <= 960
 
 
 # Mutants: the kernel without one of its synchronisations must fail: with a wrong result, a deadlock, poison, a race.
