@@ -10,8 +10,8 @@ import secrets
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,7 +25,7 @@ from ..records.store import campaigns_dir
 from . import clocks, graphs, peers
 from . import process as processes
 from .plan import Request, plan
-from .task import Progress, Task, compile_all
+from .task import Compilation, Progress, Task, compile_all
 from .worker import LIMIT_S, Failed, Worker
 
 SAVE_EVERY_S = 5.0  #: a crash of the process loses at most this much
@@ -37,15 +37,15 @@ class _Late(Exception):
 
 def run_campaign(
     writer: CampaignWriter, tasks: Sequence[Task], worker: Worker,
-    prepare: Callable[[Sequence[Task], Progress], Mapping[Point, str]] = lambda tasks, progress: {},
+    compiling: Callable[[Sequence[Task]], AbstractContextManager[Any]] = lambda tasks: Compilation("", ()),
     ceilings: bool = False, deadline: float | None = None, most: int | None = None,
     progress: Progress = lambda what, done, total: None, now: Callable[[], float] = time.monotonic,
 ) -> None:  # fmt: skip
     """Measures the tasks whose points `writer` does not have yet; the folder is saved whatever happens.
 
-    `prepare` compiles tasks and returns why, for each point that cannot be. Those of a quiet process come first; before
-    all, `ceilings` in the state that `worker` is in. A point that fails is recorded in words and passed over. Stops
-    early, incomplete, when `now()` passes `deadline`. RuntimeError if `worker` is lost for good.
+    `compiling` makes their `Compilation`, which goes on while those that are compiled are measured. Those of a quiet
+    process come first; before all, `ceilings` in the state that `worker` is in. A point that fails is recorded in words
+    and passed over. Stops early, incomplete, when `now()` passes `deadline`. RuntimeError if `worker` is lost for good.
     Of more than `most` tactics of one kernel for one problem, mode and process, a brief look at each chooses `most`:
     the others are neither measured nor failed, and "screened_out" of the method says what the look gave. A tactic that
     the worker does not have leaves no trace.
@@ -55,10 +55,6 @@ def run_campaign(
     def check_deadline() -> None:
         if deadline is not None and now() > deadline:
             raise _Late
-
-    def compiling(what: str, done: int, total: int) -> None:
-        progress(what, done, total)
-        check_deadline()
 
     def measure(task: Task) -> None:
         try:
@@ -90,8 +86,6 @@ def run_campaign(
     screened_out: dict[str, float] = dict(writer.campaign.method.get("screened_out", {}))
     try:
         todo = [task for task in tasks if task.point not in writer.done and str(task.point) not in screened_out]
-        for point, reason in prepare(todo, compiling).items():
-            writer.fail(point, reason)
         with suppress(Failed):  # never a reason to lose a campaign
             worker.sample_clocks("before")
         if ceilings and not writer.campaign.ceilings:
@@ -104,22 +98,27 @@ def run_campaign(
             if task.point not in writer.done and task.point.kernel not in BOUNDS:
                 groups.setdefault(replace(task.point, tactic=""), []).append(task)
         saved = now()
-        for process in PROCESSES:
-            here = [task for task in todo if task.point.process == process]
-            if here:
-                worker.enter(process)
-            for done, task in enumerate(here, 1):
-                check_deadline()
-                group = groups.pop(replace(task.point, tactic=""), [])
-                if most is not None and len(group) > most:
-                    screen(group)
-                # It is done if it did not compile.
-                if task.point not in writer.done and str(task.point) not in screened_out:
-                    measure(task)
-                progress(f"measure {process}", done, len(here))
-                if now() - saved > SAVE_EVERY_S:
-                    save()
-                    saved = now()
+        with compiling(todo) as compilation:
+            for process in PROCESSES:
+                here = [task for task in todo if task.point.process == process]
+                if here:
+                    worker.enter(process)
+                for done, task in enumerate(here, 1):
+                    check_deadline()
+                    group = groups.pop(replace(task.point, tactic=""), [])
+                    for member in group or [task]:
+                        if member.point not in writer.done and (reason := compilation.wait(member)):
+                            writer.fail(member.point, reason)
+                    group = [member for member in group if member.point not in writer.done]
+                    if most is not None and len(group) > most:
+                        screen(group)
+                    # It is done if it did not compile.
+                    if task.point not in writer.done and str(task.point) not in screened_out:
+                        measure(task)
+                    progress(f"measure {process}", done, len(here))
+                    if now() - saved > SAVE_EVERY_S:
+                        save()
+                        saved = now()
         with suppress(Failed):
             worker.sample_clocks("after")
         writer.update(complete=True)
@@ -178,8 +177,8 @@ def bench(
         if resume:
             _resumed(writer, campaign)
         deadline = None if seconds_budget is None else started + seconds_budget
-        prepare = functools.partial(compile_all, device.arch)
-        run_campaign(writer, tasks, worker, prepare, request.bounds, deadline, request.most, progress)
+        compiling = functools.partial(Compilation, device.arch)
+        run_campaign(writer, tasks, worker, compiling, request.bounds, deadline, request.most, progress)
     return folder
 
 

@@ -1,8 +1,9 @@
 """What a campaign measures, one thing at a time, what comes of it, and the binaries that it needs."""
 
 import os
-from collections.abc import Callable, Sequence
-from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, as_completed
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from multiprocessing import get_context
 from typing import Any
@@ -14,6 +15,7 @@ from ..runtime import bind, compile_kernel
 from ..tactics import KERNELS
 from . import peers
 
+NICE = 10  #: of compilers: whoever measures meanwhile comes first
 Progress = Callable[[str, int, int], None]  #: (what, done, of how many)
 
 
@@ -80,28 +82,50 @@ def arguments_of(task: Task, compiled: CompiledKernel, x: Any, weight: Any, out:
     return peers.arguments(kernel, tactic, x, weight, out)
 
 
-def compile_all(arch: str, tasks: Sequence[Task], progress: Progress) -> dict[Point, str]:
-    """Compiles what `tasks` need into the cache, on every core; returns why, for each point that does not compile."""
-    jobs: dict[tuple, list[Task]] = {}  # tasks by their binary
-    for task in tasks:
-        if (special := compiled_for(task)) is not None:
-            jobs.setdefault((task.point.kernel, task.point.tactic, *special.items()), []).append(task)
-    wrong: dict[Point, str] = {}
-    pool = ProcessPoolExecutor(min(os.cpu_count() or 1, len(jobs) or 1), mp_context=get_context("spawn"))
-    try:
-        futures = {pool.submit(_compile_only, same[0], arch): same for same in jobs.values()}
-        for done, future in enumerate(as_completed(futures), 1):
-            try:
+class Compilation(AbstractContextManager["Compilation"]):
+    """Compiles what `tasks` need into the cache, in their order, on every core, while its block goes on.
+
+    An exit does not wait for what has not begun.
+    """
+
+    def __init__(self, arch: str, tasks: Iterable[Task]):
+        jobs: dict[tuple, list[Task]] = {}  # tasks by their binary
+        for task in tasks:
+            if (special := compiled_for(task)) is not None:
+                jobs.setdefault((task.point.kernel, task.point.tactic, *special.items()), []).append(task)
+        workers = min(os.cpu_count() or 1, len(jobs) or 1)
+        self._pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=os.nice, initargs=(NICE,))
+        self._futures: dict[Point, Future] = {}
+        for same in jobs.values():
+            future = self._pool.submit(_compile_only, same[0], arch)
+            self._futures |= {task.point: future for task in same}
+
+    def wait(self, task: Task) -> str | None:
+        """Waits for the binary of a task, if it needs one; why it does not compile, in words, or None."""
+        try:
+            if future := self._futures.get(task.point):
                 future.result()
-            except BrokenExecutor:
-                pass  # the compiler died on one of them: each is compiled again, alone, where it is measured
-            except Exception as error:
-                reason = f"does not compile: {sentence(error)}"
-                wrong |= {task.point: reason for task in futures[future]}
-            progress("compile", done, len(jobs))
-    finally:
-        pool.shutdown(cancel_futures=True)  # an interrupt does not wait for what has not begun
-    return wrong
+        except BrokenExecutor:
+            pass  # the compiler died on one of them: each is compiled again, alone, where it is measured
+        except Exception as error:
+            return f"does not compile: {sentence(error)}"
+        return None
+
+    def progress(self, progress: Progress) -> None:
+        """Waits for all, and tells how many are done."""
+        futures = set(self._futures.values())
+        for done, _ in enumerate(as_completed(futures), 1):
+            progress("compile", done, len(futures))
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+
+def compile_all(arch: str, tasks: Sequence[Task], progress: Progress) -> dict[Point, str]:
+    """Compiles what `tasks` need into the cache; returns why, for each point that does not compile."""
+    with Compilation(arch, tasks) as compilation:
+        compilation.progress(progress)
+        return {task.point: reason for task in tasks if (reason := compilation.wait(task))}
 
 
 def _compile_only(task: Task, arch: str) -> None:

@@ -14,7 +14,7 @@ import pytest
 from skinny_gemm import device, records
 from skinny_gemm.bench import campaign
 from skinny_gemm.bench.plan import Request, plan
-from skinny_gemm.bench.task import Measurement, Task
+from skinny_gemm.bench.task import Compilation, Measurement, Task
 from skinny_gemm.bench.worker import Failed
 from skinny_gemm.problem import GemmProblem
 from skinny_gemm.records import Campaign, CampaignWriter
@@ -115,8 +115,12 @@ def test_an_interrupt_keeps_what_it_has_and_resume_does_the_rest(tmp_path, tasks
 
 def test_failures_are_recorded_in_words_and_cost_only_their_point(tmp_path, tasks):
     rig = FakeRig({tasks[3]: Failed("wrong result: 0.3")})
-    wrong = {tasks[5].point: "does not compile: no luck"}
-    campaign.run_campaign(writer(tmp_path), tasks, rig, lambda tasks, progress: wrong)
+
+    class Unlucky(Compilation):
+        def wait(self, task):
+            return "does not compile: no luck" if task == tasks[5] else None
+
+    campaign.run_campaign(writer(tmp_path), tasks, rig, lambda todo: Unlucky("", ()))
     assert recorded(tmp_path) == [task.point for i, task in enumerate(tasks) if i not in (3, 5)]
     failures = {records.failed_point(f): f["reason"] for f in records.campaigns(tmp_path)["c1"].failures}
     assert failures == {tasks[3].point: "wrong result: 0.3", tasks[5].point: "does not compile: no luck"}
@@ -206,16 +210,16 @@ def test_the_budget_ends_a_run_incomplete(tmp_path, tasks):
     assert not records.campaigns(tmp_path)["c1"].complete
 
 
-def test_the_budget_ends_a_run_that_still_compiles(tmp_path, tasks):
-    def compile_all(todo, progress):
-        for done in range(100):
-            progress("compile", done, 100)
-            compiled.append(done)
+def test_what_is_compiled_is_measured_while_the_rest_compiles(tmp_path, tasks):
+    compiled, rig = [], FakeRig()
 
-    clock, compiled, rig = iter(range(1000)), [], FakeRig()
-    campaign.run_campaign(writer(tmp_path), tasks, rig, compile_all, deadline=8, now=lambda: next(clock))
-    assert 0 < len(compiled) < 100 and rig.measured == []
-    assert not records.campaigns(tmp_path)["c1"].complete
+    class Slow(Compilation):
+        def wait(self, task):
+            compiled.append(task)
+            assert compiled[:-1] == rig.measured
+
+    campaign.run_campaign(writer(tmp_path), tasks, rig, lambda todo: Slow("", ()))
+    assert compiled == rig.measured == tasks
 
 
 def test_rows_are_saved_while_the_campaign_runs(tmp_path, tasks):

@@ -16,9 +16,17 @@ TACTIC, FRONT_TACTIC = "16,8,128,2,1", "1,2,2,0,0,1"
 FRONT = FrontProblem(1, N, K, split=16, valid=12, latent=2 * (N - 16), experts=24)  # one of two ranks
 
 
+def test_an_exit_does_not_wait_for_what_has_not_begun(monkeypatch):
+    """Of forty binaries, asked for and left at once, all but the few that were handed to a process are cancelled."""
+    tasks = [Task.of("warp-splitk", GemmProblem(1, 16 * n, K), TACTIC) for n in range(1, 41)]
+    with module.Compilation("sm_nowhere", tasks) as compilation:
+        assert compilation.wait(tasks[0]).startswith("does not compile: arch is 'sm_nowhere'")
+    assert sum(future.cancelled() for future in compilation._futures.values()) > 20
+
+
 def test_compilation_is_shared_by_ms_and_modes_and_its_failure_reaches_every_point(monkeypatch):
     class InProcess:
-        def __init__(self, workers, mp_context):
+        def __init__(self, workers, mp_context, initializer, initargs):
             pass
 
         def submit(self, function, *arguments):

@@ -18,6 +18,7 @@ import pytest
 from skinny_gemm import device, records
 from skinny_gemm.bench import campaign
 from skinny_gemm.bench.plan import Request
+from skinny_gemm.bench.task import Compilation
 from skinny_gemm.bench.worker import Failed, Worker
 from skinny_gemm.problem import GemmProblem
 from tests.support.fake_rig import TASKS, FakeGpu, FakeRig, with_tactic, writer
@@ -113,7 +114,7 @@ def test_bench_from_its_arguments_to_the_records(tmp_path, log, monkeypatch):
     """Everything but the GPU: a hanging M is recorded as failed, a budget ends the run, a resume completes it."""
     monkeypatch.setattr(device, "current", lambda: device.get("h200"))
     monkeypatch.setattr(campaign, "make_rig", FakeGpu)
-    monkeypatch.setattr(campaign, "compile_all", lambda arch, tasks, progress: {})
+    monkeypatch.setattr(campaign, "Compilation", lambda arch, tasks: Compilation(arch, ()))
     for name, value in {"LOG": str(log), "HANG": "2", "BOARD": "GPU-1"}.items():
         monkeypatch.setenv(f"FAKE_{name}", value)
     folder = tmp_path / "campaigns" / "c1"
@@ -134,7 +135,7 @@ def test_bench_from_its_arguments_to_the_records(tmp_path, log, monkeypatch):
 def test_bench_in_both_processes_interrupted_in_the_second_and_resumed(tmp_path, log, monkeypatch):
     monkeypatch.setattr(device, "current", lambda: device.get("h200"))
     monkeypatch.setattr(campaign, "make_rig", FakeGpu)
-    monkeypatch.setattr(campaign, "compile_all", lambda arch, tasks, progress: {})
+    monkeypatch.setattr(campaign, "Compilation", lambda arch, tasks: Compilation(arch, ()))
     for name, value in {"LOG": str(log), "HANG": "", "BOARD": "GPU-1"}.items():
         monkeypatch.setenv(f"FAKE_{name}", value)
     folder = tmp_path / "campaigns" / "c1"
