@@ -2,17 +2,22 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ..checks import check_choice, check_integer
 from ..device import Device
 from ..problem import GemmProblem
 from ..records import MODES, PEERS, PROCESSES, WEIGHTS, Point
+from ..records.leaders import leaders
 from ..tactics import Tactic, sweep, tactic_type
+from ..tactics.base import TRIGGERS
 from . import bounds, peers
 from .task import Task, seen_by
 
 MS = (1, 2, 4, 8, 16, 32, 64)
 DEFAULT_ONLY = ":default"  #: behind a mode
+RECORDED = "recorded"  #: tactics: those that were fastest so far
+CHOICES = (*sweep.CHOICES, RECORDED)
 
 
 @dataclass(frozen=True)
@@ -22,18 +27,23 @@ class Request:
     kernel: str  #: its baselines (`Tactic.baselines`) stand beside it, at their default tactics
     problems: Iterable[GemmProblem]  #: the weights, each as a problem of any M; what a front is goes to campaign.json
     ms: Iterable[int] = MS
-    tactics: str | Sequence[str] = "default"  #: one of `sweep.CHOICES`, or a list of tactics as text
+    #: one of `sweep.CHOICES`, a list of tactics as text, or "recorded": of ours and of peers the fastest so far at this
+    #: M and at those recorded next to it, where there are any, with either trigger; and the default
+    tactics: str | Sequence[str] = "default"
     modes: Sequence[str] = ("isolated", "chained")  #: of `records.MODES`; "isolated:default": the default tactic only
     peers: Sequence[str] = ()  #: of `records.PEERS`
     bounds: bool = False  #: also the streaming bound, the dependency floor and the ceilings
     weights: str = "cold"  #: of `records.WEIGHTS`
     most: int | None = None  #: tactics of a kernel, problem and mode, chosen by a brief look at all; None: all
     processes: Sequence[str] = ("quiet",)  #: of `records.PROCESSES`: the states to measure all of it in
+    also: Sequence[str] = ()  #: kernels of ours that are measured like `kernel`, with the same choice by name
 
     def __post_init__(self):
         object.__setattr__(self, "problems", tuple(dict.fromkeys(replace(p, m=1) for p in self.problems)))
         object.__setattr__(self, "ms", tuple(dict.fromkeys(self.ms)))
         parse = tactic_type(self.kernel).parse
+        for kernel in self.also:
+            tactic_type(kernel)
         for mode in self.timed_modes:
             check_choice("mode", mode, MODES)
         for peer in self.peers:
@@ -45,8 +55,10 @@ class Request:
             check_choice("process", process, PROCESSES)
         for text in [] if isinstance(self.tactics, str) else self.tactics:
             parse(text)
-        if isinstance(self.tactics, str) and self.tactics not in sweep.CHOICES:
-            allowed = ", ".join(map(repr, sweep.CHOICES))
+        if self.also and not isinstance(self.tactics, str):
+            raise ValueError(f"tactics are listed, but those of {self.kernel} are not those of {', '.join(self.also)}.")
+        if isinstance(self.tactics, str) and self.tactics not in CHOICES:
+            allowed = ", ".join(map(repr, CHOICES))
             raise ValueError(f"tactics is {self.tactics!r}, but must be {allowed} or a list of tactics.")
         shapes = [(problem.n, problem.k) for problem in self.problems]
         if twice := [shape for shape in shapes if shapes.count(shape) > 1]:
@@ -57,12 +69,34 @@ class Request:
         """The modes by name, each once."""
         return tuple(dict.fromkeys(mode.removesuffix(DEFAULT_ONLY) for mode in self.modes))
 
-    def chosen(self, problem: GemmProblem, device: Device) -> dict[str, list[Tactic]]:
-        """The tactics of `kernel` to measure in each mode; ValueError where none can run `problem`."""
-        parse = tactic_type(self.kernel).parse
+    def chosen(self, kernel: str, problem: GemmProblem, device: Device) -> dict[str, list[Tactic]]:
+        """The tactics of `kernel`, one of ours, to measure in each mode; ValueError where none can run `problem`."""
+        parse = tactic_type(kernel).parse
         wanted = self.tactics if isinstance(self.tactics, str) else [parse(text) for text in self.tactics]
         choices = {mode: "default" if mode + DEFAULT_ONLY in self.modes else wanted for mode in self.timed_modes}
-        return {mode: sweep.select(self.kernel, problem, device, choice) for mode, choice in choices.items()}
+        return {
+            mode: _recorded(kernel, problem, device) if choice == RECORDED
+            else sweep.select(kernel, problem, device, choice)
+            for mode, choice in choices.items()
+        }  # fmt: skip
+
+    def peers_tactics(self, peer: str, problem: GemmProblem, device: Device) -> list[str]:
+        """The tactics of a peer to measure; ValueError where none can run `problem`."""
+        known = leaders(peer, problem.n, problem.k, problem.m, device.name) if self.tactics == RECORDED else []
+        return known or peers.tactics(peer, problem, device)
+
+
+def _recorded(kernel: str, problem: GemmProblem, device: Device) -> list[Tactic]:
+    """The default and the `leaders`, with either trigger, and with the token tile of `problem` where it has but one."""
+    kind = tactic_type(kernel)
+    tiles: set[Any] = {vars(tactic).get("token_tile") for tactic in kind.enumerate(problem, device)}
+    found: list[Any] = [kind.default(problem, device)]
+    for text in leaders(kernel, problem.n, problem.k, problem.m, device.name):
+        tactic: Any = kind.parse(text)
+        if len(tiles) == 1 and None not in tiles:
+            tactic = replace(tactic, token_tile=min(tiles))
+        found += [replace(tactic, trigger=trigger) for trigger in TRIGGERS] if "trigger" in vars(tactic) else [tactic]
+    return [tactic for tactic in dict.fromkeys(found) if tactic.why_not(problem, device) is None]
 
 
 def plan(request: Request, device: Device) -> tuple[list[Task], list[str]]:
@@ -73,22 +107,28 @@ def plan(request: Request, device: Device) -> tuple[list[Task], list[str]]:
     tasks: list[Task] = []
     left_out: list[str] = []
     modes, weights = request.timed_modes, request.weights
-    rivals = *tactic_type(request.kernel).baselines, *request.peers
+    kernels = tuple(dict.fromkeys((request.kernel, *request.also)))
+    baselines = [name for kernel in kernels for name in tactic_type(kernel).baselines if name not in kernels]
     for weight in request.problems:
         of_shape: list[Task] = []
         for m in request.ms:
             problem, where = replace(weight, m=m), f"{weight.n}x{weight.k} M={m}"
-            try:
-                chosen = request.chosen(seen_by(request.kernel, problem), device)
-            except ValueError as error:
-                left_out.append(f"{where}: {error}")
+            ours: list[Task] = []
+            for kernel in kernels:
+                try:
+                    chosen = request.chosen(kernel, seen_by(kernel, problem), device)
+                except ValueError as error:
+                    left_out.append(f"{where}: {error}" if kernel == request.kernel else f"{kernel} {where}: {error}")
+                    continue
+                ours += [Task.of(kernel, problem, t, mode, weights) for mode in modes for t in chosen[mode]]
+            if not ours:
                 continue
-            of_shape += [Task.of(request.kernel, problem, t, mode, weights) for mode in modes for t in chosen[mode]]
-            for rival in rivals:
+            of_shape += ours
+            for rival in (*dict.fromkeys(baselines), *request.peers):
                 try:
                     seen = seen_by(rival, problem)
                     tactics: Sequence[object] = (
-                        peers.tactics(rival, seen, device)
+                        request.peers_tactics(rival, seen, device)
                         if rival in PEERS
                         else sweep.select(rival, seen, device, "default")
                     )

@@ -25,7 +25,9 @@ from .progress import progress
     option("--model", help="Only the catalogue's shapes of this model."),
     SPLIT, VALID,
     option("--m", default="1,2,4,8,16,32,64", help="Comma-separated Ms."),
-    option("--tactics", default="default", help="default, coarse, full, or some between spaces."),
+    option("--also", default="", help="More kernels to measure like KERNEL, comma-separated."),
+    option("--tactics", default="default",
+           help="default, coarse, full, recorded (the fastest so far, of peers too), or some between spaces."),
     option("--modes", default="isolated,chained",
            help="Comma-separated; also exposed. With :default behind it a mode is of the default tactic only."),
     option("--processes", default="quiet", help="quiet, busy (has used many streams, as a server has), or both."),
@@ -42,8 +44,8 @@ from .progress import progress
 def bench(given: Given) -> Answer:
     """Measure on the GPU and record a campaign under data/campaigns.
 
-    Tactics and peers are compiled first. With --compile-only that is all, on any machine: a cache ($SKINNY_GEMM_CACHE)
-    filled so serves the same command on a host with the GPU.
+    What is compiled is measured while the rest compiles. With --compile-only nothing is measured, on any machine: a
+    cache ($SKINNY_GEMM_CACHE) filled so serves the same command on a host with the GPU.
 
     KERNEL is a kernel's name, or decode: whole decode steps of a model, Dense 8B or Kimi K3, with our kernels and with
     PyTorch's linear, recorded under data/decode. It takes --model, --m (1,8,16,32 by default) and --out, a file.
@@ -70,12 +72,11 @@ def _bench_decode(given: Given) -> Answer:
 def _bench_kernel(given: Given) -> Answer:
     from ..bench import campaign, plan
     from ..runtime.cache import cache_dir
-    from ..tactics.sweep import CHOICES
 
     problems, modes = _problems(given), given.modes.split(",")
-    tactics = given.tactics if given.tactics in CHOICES else given.tactics.split()
+    tactics = given.tactics if given.tactics in plan.CHOICES else given.tactics.split()
     peers = {"all": records.PEERS, "none": ()}.get(given.peers, given.peers.split(","))
-    more = dict(processes=given.processes.split(","), most=given.most)
+    more = dict(processes=given.processes.split(","), most=given.most, also=[k for k in given.also.split(",") if k])
     request = plan.Request(given.kernel, problems, _ms(given), tactics, modes, peers, given.bounds, **more)
     limit_s = campaign.LIMIT_S if given.limit is None else given.limit
     if given.compile_only is not None:

@@ -10,10 +10,11 @@ import pytest
 
 from skinny_gemm import device, records
 from skinny_gemm.bench.plan import MS, Request, plan
-from skinny_gemm.catalogue import shapes
+from skinny_gemm.catalogue import data_dir, shapes
 from skinny_gemm.problem import FrontProblem, GemmProblem
 from skinny_gemm.records import Point
 from skinny_gemm.tactics import KERNELS
+from tests.support.records import write
 
 H200 = device.get("h200")
 
@@ -105,7 +106,10 @@ def test_both_processes_measure_the_same_the_quiet_one_first():
         ({"most": 0}, "most is 0"),
         ({"weights": "hot"}, "weights is 'hot', but must be one of cold, warm"),
         ({"processes": ["idle"]}, "process is 'idle', but must be one of quiet, busy"),
-        ({"tactics": "all"}, "tactics is 'all', but must be 'default', 'coarse', 'full' or a list of tactics"),
+        (
+            {"tactics": "all"},
+            "tactics is 'all', but must be 'default', 'coarse', 'full', 'recorded' or a list",
+        ),
         ({"tactics": ["16,8"]}, "16,8"),
         ({"ms": [0]}, "m is 0"),
     ],
@@ -138,3 +142,33 @@ def test_a_weight_is_asked_for_once():
     assert len(Request("ws-gemm", again).problems) == 1
     with pytest.raises(ValueError, match="64x512 is asked for as two different problems"):
         Request("ws-gemm", [*again, FrontProblem(1, 64, 512, 16, 12)])
+
+
+def test_recorded_tactics_are_those_of_the_nearest_ms_with_either_trigger(tmp_path, monkeypatch):
+    """With the token tile of M where the kernel has but one, as it is where it may be smaller; of peers too."""
+    default = KERNELS["balanced-splitk"].default(GemmProblem(24, 3584, 7168), H200)
+    times = {
+        Point("balanced-splitk", 3584, 7168, 32, "128,1,8,64,3,32,0,1", "chained"): 13.5,
+        Point("warp-splitk", 3584, 7168, 16, "32,8,256,6,2", "chained"): 12.4,
+        Point("cublaslt", 3584, 7168, 16, "7", "chained"): 18.0,
+    }
+    (tmp_path / "devices.json").write_bytes((data_dir() / "devices.json").read_bytes())
+    monkeypatch.setenv("SKINNY_GEMM_DATA", str(tmp_path))
+    write(tmp_path, "2026-01-01-a", times)
+    points, _ = planned(
+        "balanced-splitk", [(3584, 7168)], [24], "recorded", ["chained"], ["cublaslt", "cublas"], also=["warp-splitk"]
+    )
+    tactics = {
+        kernel: [p.tactic for p in points if p.kernel == kernel] for kernel in dict.fromkeys(p.kernel for p in points)
+    }
+    assert tactics["balanced-splitk"] == [str(default), "128,1,8,64,3,24,0,1", "128,1,8,64,3,24,1,1"]
+    assert tactics["warp-splitk"][1:] == ["32,8,256,6,2", "32,8,256,6,2,1"]
+    assert (tactics["cublaslt"], tactics["cublas"]) == (["7"], [""])
+
+
+def test_further_kernels_are_planned_like_the_first():
+    points, left_out = planned("balanced-splitk", [(512, 7168)], [8, 64], also=["warp-splitk"], modes=["chained"])
+    assert [(p.kernel, p.m) for p in points] == [("balanced-splitk", 8), ("warp-splitk", 8), ("balanced-splitk", 64)]
+    assert left_out == ["warp-splitk 512x7168 M=64: 512x7168 at M = 64: M is 64, but this kernel takes 1 to 32 tokens"]
+    with pytest.raises(ValueError, match="those of balanced-splitk are not those of warp-splitk"):
+        Request("balanced-splitk", [], tactics=["1,1,1,64,1,8"], also=["warp-splitk"])
