@@ -11,7 +11,7 @@ from ..layouts import balanced_splitk as layout
 from ..layouts.banks import Access
 from ..layouts.fragments import K_BLOCK, MMA_N
 from ..problem import GemmProblem
-from .base import FIRST, TRIGGER_WORDS, TRIGGERS, Footprint, Tactic, occupancy, register_limit
+from .base import FIRST, LAST, TRIGGER_WORDS, TRIGGERS, Footprint, Tactic, occupancy, register_limit
 
 CLUSTERS = (1, 2, 4, 8, 16)
 K_CHUNKS = (64, 128)
@@ -197,7 +197,8 @@ class BalancedSplitKTactic(Tactic):
           the registers.
         - The deepest ring, and the deepest that leaves room for a second CTA: in a chain that of the next launch.
         - Long chunks halve the turns: only for few tokens, with the heuristic's cluster.
-        - Both triggers for many tokens, worth up to 27 % either way; for few with the heuristic's cluster, up to 2 %.
+        - Dependents first for few tokens, last for many, whose x would queue behind their weights. Worth up to 27 %
+          either way, but nearly the same for a tactic and its neighbours: with the heuristic's cluster and warps both.
         - x in registers for few tokens, in the ring for many, both ways where a CTA's part of K is short.
         """
         few, legal = problem.m <= MMA_N, self.enumerate(problem, device)
@@ -207,8 +208,11 @@ class BalancedSplitKTactic(Tactic):
             short = problem.k // cluster <= SHORT_K
             tilings = self.tilings(problem, device, cluster)[: 1 + own + short * own]
             paths = X_PATHS if short else (REGISTERS if few else RING,)
-            chunks, triggers = K_CHUNKS if few and own else K_CHUNKS[:1], TRIGGERS if own or not few else (FIRST,)
-            of_cluster = [t for t in legal if t.cluster == cluster and t.x_ring in paths and t.trigger in triggers]
+            chunks, usual = K_CHUNKS if few and own else K_CHUNKS[:1], FIRST if few else LAST
+            of_cluster = [
+                t for t in legal
+                if t.cluster == cluster and t.x_ring in paths and (t.trigger == usual or own and t.warps == self.warps)
+            ]  # fmt: skip
             for tiling, chunk in itertools.product(tilings, chunks):
                 same = [t for t in of_cluster if (t.row_tiles, t.k_chunk) == (tiling, chunk)]
                 nearest = {min(same, key=lambda t: abs(t.warps - warps)).warps for warps in WARPS[few] if same}  # noqa: B023
