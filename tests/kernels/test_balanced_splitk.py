@@ -306,13 +306,13 @@ FOUND = (
     interpreter.RaceError, interpreter.PoisonError, interpreter.DependencyError, interpreter.BarrierError,
     interpreter.DeadlockError, AssertionError,
 )  # fmt: skip
-#: how many places each has. One CTA: four turns of a warp, three stages. A cluster: two turns, one stage, and a warp
-#: sync before the arrival at the cluster's barrier, the first of all, that orders nothing.
+#: how many places each has. One CTA: four turns of a warp, three stages. A cluster: two turns, one stage, and two warp
+#: syncs around what arms its barrier, the first of all, that order nothing.
 ONE_CTA, CLUSTER, RING = "5,1,2,64,3,16", "2,2,2,64,1,16", "5,1,2,64,3,16,0,1"
 COUNTS = {
     ONE_CTA: dict(zip(MUTATIONS, (4, 4, 6, 1, 1), strict=False)),
     RING: dict(zip(MUTATIONS, (4, 4, 6, 1, 1), strict=False)),
-    CLUSTER: dict(zip(MUTATIONS, (2, 2, 5, 1, 1, 1, 1, 1, 1, 1, 1, 1), strict=True)),
+    CLUSTER: dict(zip(MUTATIONS, (2, 2, 6, 1, 1, 1, 1, 1, 1, 1, 1, 1), strict=True)),
 }
 
 
@@ -335,7 +335,7 @@ def test_the_kernel_without_one_of_its_synchronisations_is_caught(tactic, kind):
     assert survives(compiled.ptx)
     places = list(re.finditer(pattern, compiled.ptx))
     assert len(places) == COUNTS[text][kind]
-    harmless = {0} if (text, kind) == (CLUSTER, "warp sync") else set()
+    harmless = {0, 1} if (text, kind) == (CLUSTER, "warp sync") else set()
     texts = [replacement(at) if callable(replacement) else replacement for at in places]
     pairs = zip(places, texts, strict=True)
     mutants = [compiled.ptx[: at.start()] + text + compiled.ptx[at.end() :] for at, text in pairs]
