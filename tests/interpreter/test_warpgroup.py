@@ -247,11 +247,12 @@ def test_a_ring_gives_the_same_bits_under_any_schedule(tiles):
 
 
 SOME = "setp.lt.u32 %p1, %r0, 96; @%p1 fence.proxy.async;"
+FIRST_LANES = "and.b32 %r9, %r0, 31; setp.lt.u32 %p1, %r9, 8; @%p1 fence.proxy.async;"
 MUTANTS = {
     "no proxy fence": ("fence.proxy.async;", "", "no fence.proxy.async between"),
     "a fence of global memory": ("fence.proxy.async;", "fence.proxy.async.global;", "no fence.proxy.async between"),
     "a proxy fence of some warps": ("fence.proxy.async;", SOME, "warp 3 writes in 'cp.async.* no fence.proxy.async"),
-    "a proxy fence of some lanes": ("fence.proxy.async;", SOME.replace("96", "8"), "no fence.proxy.async between"),
+    "a proxy fence of some lanes": ("fence.proxy.async;", FIRST_LANES, "no fence.proxy.async between"),
     "a proxy fence before the copies are there": (
         "cp.async.wait_group 1;\nfence.proxy.async;", "fence.proxy.async; cp.async.wait_group 1;", "no fence.proxy"
     ),
@@ -286,6 +287,53 @@ def test_a_product_reads_as_late_as_its_wait_allows(tiles):
     assert_close(launch(ring(0), image, 16)[0], want)
 
 
+STORES = "mov.b32 %r4, 0; shl.b32 %r1, %r0, 5; add.s32 %r1, %r1, smem; " + " ".join(
+    f"st.shared.v4.b32 [%r1+{at}], {{%r4, %r4, %r4, %r4}};" for at in (0, 16)
+)
+ZEROS = product(8, descriptor(0, 32, 16), descriptor(2048, 32, 16), 0)
+
+
+@pytest.mark.parametrize("schedule", ["in_order", "adversarial(2)"])
+def test_stores_need_a_fence_of_the_lanes_that_store(schedule):
+    for store, fence, fine in (
+        (STORES, "fence.proxy.async;", True),
+        (STORES, "fence.proxy.async.shared::cta;", True),
+        (STORES, "", False),
+        (STORES, FIRST_LANES, False),
+        ("setp.lt.u32 %p1, %r0, 8; @%p1 st.shared.b32 [smem], %r4;", "@%p1 fence.proxy.async;", True),
+    ):
+        text = " ".join(["mov.b32 %r4, 0;", store, fence, "bar.sync 0;", FENCE, ZEROS, COMMIT, WAIT])
+        if fine:
+            launch(text, np.zeros(4096, np.uint8), 8, races=True, schedule=schedule)
+            continue
+        with pytest.raises(interpreter.RaceError, match="writes in 'st.shared.* no fence.proxy.async between"):
+            launch(text, np.zeros(4096, np.uint8), 8, races=True, schedule=schedule)
+
+
+@pytest.mark.parametrize("schedule", ["in_order", "adversarial(2)"])
+def test_one_lane_may_release_operands_for_its_warp_once_it_has_waited(schedule):
+    """The fifth warp overwrites them when an elected lane of each of the four has arrived."""
+    body = f"""setp.eq.u32 %p1, %r0, 0; @%p1 mbarrier.init.shared.b64 [smem+4088], 4; bar.sync 0;
+    setp.ge.u32 %p2, %r0, 128; @%p2 bra WAIT; {FENCE} {ZEROS} {COMMIT} DONE
+    and.b32 %r9, %r0, 31; setp.eq.u32 %p3, %r9, 0;
+    shl.b32 %r1, %r0, 2; add.s32 %r1, %r1, smem; ld.shared.b32 %r2, [%r1+3072];
+    @%p3 mbarrier.arrive.shared.b64 %rd20, [smem+4088]; bra END;
+    WAIT: mbarrier.try_wait.parity.shared.b64 %p4, [smem+4088], 0; @!%p4 bra WAIT;
+    mov.b32 %r4, 0; st.shared.b32 [smem], %r4; END: ret;"""
+
+    def attempt(wait: str) -> None:
+        run(
+            kernel(declared(8) + body.replace("DONE", wait), "out", 160, shared=4096),
+            np.zeros(1),
+            races=True,
+            schedule=schedule,
+        )
+
+    attempt(WAIT)
+    with pytest.raises(interpreter.RaceError, match="an unfinished wgmma of warp . reads in .* warp 4 writes"):
+        attempt("")
+
+
 def test_writes_of_the_asynchronous_proxy_need_no_fence():
     a, b = operands(16, 16)
     image = np.concatenate([placed(a, 32), placed(b, 32), np.zeros(1536, np.uint8)])
@@ -318,6 +366,7 @@ MISUSES = {
     "no fence after a read": ([FENCE, ONE, COMMIT, WAIT, "add.f32 %f1, %a3, %a3;", ONE, *LAST], "No wgmma.fence lies"),
     "a read before the wait": ([FENCE, ONE, COMMIT, "add.f32 %f1, %a3, %a3;", WAIT], r"is used.*'add.f32 %f1"),
     "a move before the wait": ([FENCE, ONE, "mov.f32 %f1, %a7;", *LAST], "A register of an accumulator is used"),
+    "a read on both sides": (["add.f32 %f1, %a3, %a3;", FENCE, ONE, COMMIT, "add.f32 %f1, %a3, %a3;", WAIT], "is used"),
     "a write before the wait": ([FENCE, ONE, COMMIT, "mov.f32 %a3, 0f00000000;", WAIT], "is used, and no wgmma.wait"),
     "a wait for too few": ([FENCE, ONE, COMMIT, WAIT.replace("0", "1"), stores(16)], "is used.*'st.global"),
     "a wait without a commit": ([FENCE, ONE, WAIT, stores(16)], "A register of an accumulator is used"),
