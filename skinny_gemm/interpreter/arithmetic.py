@@ -22,25 +22,31 @@ ZERO = np.zeros((1, 1, 1), U4)
 
 
 class Accumulator:
-    """The four registers of an mma result, kept as `tile` (CTAs, warps, 16 features, 8 tokens) float32 until read."""
+    """The N / 2 registers of a product, kept as `tile` (CTAs, warps, 16 rows, N columns) float32 until they are read:
+    N is 8 for an mma."""
 
-    __slots__ = ("tile", "words")
+    __slots__ = ("columns", "tile", "words")
 
-    def __init__(self, tile: ndarray):
-        self.tile = tile
+    def __init__(self, tile: Any):
+        self.tile, self.columns = tile, tile.shape[3]
         self.words: ndarray | None = None
 
     def word(self, v: int) -> ndarray:
-        """Register `v` 0..3 as bits: lane l holds feature l div 4 + 8 (v div 2), token 2 (l mod 4) + v mod 2."""
+        """Register `v` as bits: lane l holds row l div 4 + 8 (v div 2 mod 2), and of the 8 columns from 8 (v div 4) on
+        number 2 (l mod 4) + v mod 2."""
         if self.words is None:
-            c, w = self.tile.shape[:2]
-            parts = self.tile.view(U4).reshape(c, w, 2, 8, 4, 2).transpose(2, 5, 0, 1, 3, 4)
-            self.words = parts.reshape(4, c, w, WARP)
+            c, w, _, n = self.tile.shape
+            parts = self.tile.view(U4).reshape(c, w, 2, 8, n // 8, 4, 2).transpose(4, 2, 6, 0, 1, 3, 5)
+            self.words = parts.reshape(n // 2, c, w, WARP)
         return self.words[v]
+
+    def select(self, rows: ndarray | None, warps: ndarray | None) -> "Accumulator":
+        """See `select`."""
+        return Accumulator(select(self.tile, rows, warps))
 
 
 class Word:
-    """Register `v` of an `Accumulator`, not yet read by anything but the next mma."""
+    """Register `v` of an `Accumulator`, not yet read by anything but the next mma or wgmma."""
 
     __slots__ = ("accumulator", "v")
 
@@ -62,16 +68,20 @@ def select(array: ndarray, rows: ndarray | None, warps: ndarray | None) -> ndarr
     return array
 
 
-def select_registers(registers: list, rows: ndarray | None, warps: ndarray | None) -> list:
-    """`select` for a list of registers (None where undefined); `Word`s that share an accumulator still do."""
-    accumulators: dict[int, Accumulator] = {}
+def select_registers(
+    registers: list, rows: ndarray | None, warps: ndarray | None, accumulators: dict[Accumulator, Accumulator]
+) -> list:
+    """`select` for a list of registers (None where undefined); `Word`s that share an accumulator still do.
+
+    `accumulators` maps each to its part, and gains those that turn up.
+    """
     out = registers.copy()
     for i, value in enumerate(registers):
         if value.__class__ is Word:
             whole = value.accumulator
-            if id(whole) not in accumulators:
-                accumulators[id(whole)] = Accumulator(select(whole.tile, rows, warps))
-            out[i] = Word(accumulators[id(whole)], value.v)
+            if whole not in accumulators:
+                accumulators[whole] = whole.select(rows, warps)
+            out[i] = Word(accumulators[whole], value.v)
         elif value is not None:
             out[i] = select(value, rows, warps)
     return out
@@ -96,21 +106,28 @@ def _lanes(register: Any) -> ndarray:
     return np.broadcast_to(array, (*array.shape[:2], WARP)).reshape(*array.shape[:2], 8, 4)
 
 
+def accumulator_of(words: tuple) -> Accumulator | None:
+    """The accumulator whose registers `words` are, all of them in order; None if there is none."""
+    if words[0].__class__ is not Word:
+        return None
+    whole = words[0].accumulator
+    same = all(w.__class__ is Word and w.accumulator is whole and w.v == v for v, w in enumerate(words))
+    return whole if same and whole.columns == 2 * len(words) else None
+
+
 def accumulator_tile(words: tuple) -> ndarray | None:
-    """The float32 tile (CTAs, warps, 16, 8) of four accumulator registers, or None if they are all zero."""
-    first = words[0]
-    if first.__class__ is Word and all(
-        w.__class__ is Word and w.accumulator is first.accumulator and w.v == v for v, w in enumerate(words)
-    ):
-        return first.accumulator.tile
+    """The float32 tile (CTAs, warps, 16, N) of N / 2 accumulator registers, or None if they are all zero."""
+    whole = accumulator_of(words)
+    if whole is not None:
+        return whole.tile
     if all(w.__class__ is ndarray and w.size == 1 and not w.any() for w in words):
         return None
     lanes = [_lanes(word) for word in words]
     c, w = (max(x.shape[axis] for x in lanes) for axis in (0, 1))
-    tile = np.empty((c, w, 2, 8, 4, 2), U4)
+    tile = np.empty((c, w, 2, 8, len(words) // 4, 4, 2), U4)
     for v, word in enumerate(lanes):
-        tile[:, :, v >> 1, :, :, v & 1] = word
-    return tile.reshape(c, w, 16, 8).view(F4)
+        tile[:, :, v >> 1 & 1, :, v >> 2, :, v & 1] = word
+    return tile.reshape(c, w, 16, 2 * len(words)).view(F4)
 
 
 def mma(a: ndarray, b: ndarray, words: tuple) -> tuple[Word, Word, Word, Word]:

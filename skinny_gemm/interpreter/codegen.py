@@ -5,8 +5,10 @@ on demand `m<n>(g, R, M)` for the lanes in the mask `M` only. A block that ends 
 array "branch is taken". Reading the generated text (`Program.source`) is the best documentation of this file.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 
 from . import isa
 from .flow import Block, Flow
@@ -50,9 +52,16 @@ class Generator(Writer):
 
     def __init__(self, flow: Flow, traced: Callable[[Instruction], bool] | None):
         code = flow.kernel.instructions
-        lazy = {name for ins in code if ins.op[0] == "mma" for name in flow.writes[ins.index]}
-        super().__init__(flow.kernel, flow.number, lazy)
+        super().__init__(flow.kernel, flow.number, _lazy(flow))
         self.flow, self.traced, self.code = flow, traced, code
+        #: Registers of wgmma's accumulators, as bits; those of them that the block has reported as touched.
+        self.accumulators = self._bits(
+            n for row, names in zip(flow.rows, flow.writes, strict=True) if row.updates for n in names
+        )
+        self.touched = 0
+
+    def _bits(self, names: Iterable[str]) -> int:
+        return reduce(or_, (1 << self.number[name] for name in names), 0)
 
     def compile(self, text: str) -> dict[str, Callable]:
         """The functions that `text` defines."""
@@ -63,7 +72,7 @@ class Generator(Writer):
     def block(self, block: Block, masked: bool) -> list[str]:
         """The lines of a block's function."""
         self.start(None if masked else MmaFusion(self.flow, block, self.intern))
-        self.masked = masked
+        self.masked, self.touched = masked, 0
         code = self.code[block.start : block.stop]
         for ins in code:
             self.emit(ins)
@@ -94,6 +103,14 @@ class Generator(Writer):
         self.ins, self.mask = ins, "M" if self.masked else "None"
         if ins.guard:
             self.mask = f"({self.predicate(ins.guard)} & M)" if self.masked else f"({self.predicate(ins.guard)})"
+        if row.whole:
+            self.touched = 0  # from here on it may be another matter
+        else:
+            names = self.flow.reads[ins.index] + self.flow.writes[ins.index]
+            touched = self.accumulators and self._bits(names) & self.accumulators & ~self.touched
+            if touched:
+                self.touched |= touched
+                self.line(f"g.touch({ins.index}, {touched})")
         traced = self.traced is not None and self.traced(ins)
         if traced and "mbarrier" not in ins.op:
             self.trace(ins)
@@ -110,3 +127,14 @@ class Generator(Writer):
             size = self.value(ins.operands[2], "u32")
             self.line(f"g.trace_source({self.address(ins.operands[1], 64)}, {size})")
         self.line(f"g.trace({ins.index}, {self.mask}, {where})")
+
+
+def _lazy(flow: Flow) -> set[str]:
+    """Registers that may hold a `Word`: those of products, and those that such a one is moved to."""
+    code = flow.kernel.instructions
+    lazy = {name for ins in code if ins.op[0] in ("mma", "wgmma") for name in flow.writes[ins.index]}
+    moves = [(*flow.writes[ins.index], *flow.reads[ins.index]) for ins in code if ins.op[0] == "mov"]
+    moves = [move for move in moves if len(move) == 2 and all(flow.kernel.widths[name] == 32 for name in move)]
+    while more := {to for to, source in moves if source in lazy} - lazy:
+        lazy |= more
+    return lazy

@@ -92,6 +92,8 @@ def move(w: Writer, ins: Instruction) -> None:
     kind = ins.op[-1]
     parts = d if isinstance(d, Vector) else a
     if not isinstance(parts, Vector):
+        if isinstance(a, Reg) and {a.name, d.name} <= w.lazy:
+            return w.result(d, w.register(a.name), "b32")
         return w.result(d, w.value(a, typed("b", kind)), typed("b", kind))
     part, wide = width_of(kind) // len(parts.items), f"u{width_of(kind) // 8}"
     if kind[0] != "b" or part * len(parts.items) != width_of(kind) or part < 8:
@@ -264,6 +266,20 @@ def multiply_matrices(w: Writer, ins: Instruction) -> None:
     left, right = (", ".join(w.value(r, "b32") for r in fragment.items) for fragment in (a, b))
     text = f"mma(ops.fragment(({left},), 16), ops.fragment(({right},), 8), ({', '.join(start)},))"
     w.spread(text, d.items, ["b32"] * 4)
+
+
+def multiply_in_warpgroup(w: Writer, ins: Instruction) -> None:
+    d, a, b, adds, scale_a, scale_b, *transposed = ins.operands
+    columns = int(ins.op[4].split("n")[1].split("k")[0])
+    signs = scale_a.value, scale_b.value
+    fits = 2 * len(d.items) == columns and all(w.widths[r.name] == 32 for r in d.items)
+    if not fits or any(sign not in (1, -1) for sign in signs) or any(flag.value for flag in transposed):
+        w.refuse()
+    words = ", ".join(w.register(r.name) for r in d.items)
+    operands = f"{w.value(a, 'b64')}, {w.value(b, 'b64')}, {w.value(adds, 'pred')}, {signs[0] * signs[1]}"
+    registers = sum(1 << w.number[r.name] for r in d.items)
+    text = f"g.wgmma({ins.index}, ({words},), {operands}, {registers})"
+    w.spread(text, d.items, ["b32"] * len(d.items))
 
 
 # Asynchronous copies and barriers

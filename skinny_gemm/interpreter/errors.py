@@ -37,6 +37,10 @@ class DivergenceError(InterpreterError):
     """Lanes of one warp are apart at an instruction that blocks or that needs the whole warp."""
 
 
+class WarpgroupError(InterpreterError):
+    """`wgmma` is used against its rules: registers before it is done, no `wgmma.fence`, warps of a warpgroup apart."""
+
+
 class DeadlockError(InterpreterError):
     """No warp can run and nothing is in flight."""
 

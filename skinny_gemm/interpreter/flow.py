@@ -30,7 +30,7 @@ class Block:
     live_in: int = 0  #: registers, as bits by their number
     live_out: int = 0
     region: frozenset = field(default_factory=frozenset)  #: of a two-way branch: the blocks up to the join
-    region_waits: bool = False  #: a block of the region waits
+    region_waits: bool = False  #: a block of the region waits, or needs its warps whole
     region_polls: bool = False  #: a loop of the region reads what another thread may write meanwhile
 
     @property
@@ -59,14 +59,14 @@ def analyse(kernel: Kernel) -> Flow:
     for ins, row in zip(code, rows, strict=True):
         names = [registers(operand) for operand in ins.operands]
         writes.append(names.pop(0) if row.result else [])
-        reads.append([name for group in names for name in group])
+        reads.append([name for group in names for name in group] + (writes[-1] if row.updates else []))
         if ins.guard:
             reads[-1].append(ins.guard[0].name)
     blocks = _blocks(code, rows)
     in_order = chain.from_iterable(chain.from_iterable(zip(writes, reads, strict=True)))
     number = {name: n for n, name in enumerate(dict.fromkeys(in_order))}
     _liveness(code, blocks, reads, writes, number)
-    _post_dominators(code, blocks)
+    _post_dominators(code, blocks, rows)
     live = blocks[0].live_in if blocks else 0
     return Flow(kernel, rows, blocks, reads, writes, number, [name for name, n in number.items() if live >> n & 1])
 
@@ -123,7 +123,7 @@ def _liveness(code, blocks, reads, writes, number):
             block.live_in, block.live_out = live, out
 
 
-def _post_dominators(code, blocks):
+def _post_dominators(code, blocks, rows):
     # The post-dominators of a block, a bit each: itself and what post-dominates all its successors. They form a chain,
     # so that those of the next one, the immediate post-dominator, are all but the block itself.
     exit_bit, everything = 1 << len(blocks), (2 << len(blocks)) - 1
@@ -145,7 +145,9 @@ def _post_dominators(code, blocks):
                     region.add(node)
                     todo += blocks[node].successors
             block.region = frozenset(region)
-            block.region_waits = any(blocks[n].waits for n in region)
+            block.region_waits = any(
+                row.blocks or row.whole for n in region for row in rows[blocks[n].start : blocks[n].stop]
+            )
             loops = any(s in region and s <= n for n in region for s in blocks[n].successors)
             block.region_polls = loops and any(
                 isa.polls(ins) for n in region for ins in code[blocks[n].start : blocks[n].stop]

@@ -4,7 +4,7 @@ from functools import partialmethod
 from typing import TYPE_CHECKING, Any
 
 from . import arithmetic as ops
-from . import asynchronous, memory, place, shared_memory, synchronisation
+from . import asynchronous, memory, place, shared_memory, synchronisation, warpgroup
 from .barriers import Barrier, ClusterBarrier
 from .parser import Instruction
 from .place import Array, Mask, Place
@@ -24,6 +24,7 @@ class Group(Place):
         self.open: list[asynchronous.Copy] = []  # not yet committed, nor tied to an mbarrier
         self.committed: list[list[asynchronous.Copy]] = []
         self.batches: list[asynchronous.Batch] = []
+        self.issued = warpgroup.Issued([])
         self.opened: Array | None = None  # of the named barrier that it has arrived at: openings seen, per row
         #: What it waits for, and the parity, for messages.
         self.waiting: tuple[Instruction, Barrier | ClusterBarrier, int | None] | None = None
@@ -34,7 +35,9 @@ class Group(Place):
     def part(self, rows: Array | None, warps: Array | None) -> "Group":
         """The group of some rows and warps (index arrays into this group's, None for all), with their state."""
         at = self.rows if rows is None else self.rows[rows], self.warps if warps is None else self.warps[warps]
-        new = Group(self.machine, *at, ops.select_registers(self.registers, rows, warps))
+        parts: dict[ops.Accumulator, ops.Accumulator] = {}
+        new = Group(self.machine, *at, ops.select_registers(self.registers, rows, warps, parts))
+        new.issued = self.issued.select(rows, warps, parts)
         new.waiting, new.depends = self.waiting, ops.select(self.depends, rows, warps)
         new.open = [c.select(rows, warps) for c in self.open]
         new.committed = [[c.select(rows, warps) for c in group] for group in self.committed]
@@ -48,6 +51,7 @@ class Group(Place):
         asynchronous.land(self, asynchronous.take_untied(self))
         opened = machine.cluster_barrier.exit(self.rows, self.warps)
         machine.clusters.alive[self.slice] -= len(self.warps)
+        warpgroup.exited(machine, self.rows[machine.clusters.alive[self.slice] == 0])
         self.events.cluster_completed(opened)
         self.events.exited(self)
         machine.changed()
@@ -62,6 +66,8 @@ class Group(Place):
     converged, elect, mapa = place.converged, place.elect, place.mapa
     copy_async, arrive_copies = asynchronous.copy, asynchronous.arrive
     commit, wait_groups, transfer = asynchronous.commit, asynchronous.wait_groups, asynchronous.transfer
+    wgmma, wgmma_fence, touch = warpgroup.multiply, warpgroup.fence, warpgroup.touch
+    wgmma_commit, wgmma_wait = warpgroup.commit, warpgroup.wait
     init_barrier, invalidate_barrier = synchronisation.init, synchronisation.invalidate
     arrive, expect_bytes = synchronisation.arrive, synchronisation.expect_bytes
     bar_arrive, cluster_arrive = synchronisation.bar_arrive, synchronisation.cluster_arrive

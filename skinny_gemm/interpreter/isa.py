@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
+from ..layouts.fragments import MMA_K, WGMMA_M, WGMMA_N
 from . import emitters as emit
 from .emitters import CACHE_HINT, ORDERS, SPACES, access_bytes, line, nothing, space_of, value
 from .parser import Address, Float, Imm, Instruction, Reg, Special, Target, Vector, unsupported
@@ -41,6 +42,7 @@ WORDS = {
     "SPACE": "|".join(SPACES),
     "COMPARE": "eq|ne|lt|le|gt|ge",
     "UNSIGNED": "lo|ls|hi|hs",
+    "WGMMA": "|".join(f"m{WGMMA_M}n{n}k{MMA_K}" for n in WGMMA_N),
     "UNORDERED": "equ|neu|ltu|leu|gtu|geu|num|nan",
 }
 LETTERS = {Imm: "i", Float: "f", Special: "s", Address: "a", Target: "t"}  #: also r, p (predicate), m (parameter)
@@ -51,6 +53,7 @@ OPERANDS = {
     "P": "p",  # a predicate that is written
     "D": r"(?:[r_]|\([r_]{2,4}\))",  # one or several that are written
     "M": r"(?:[r_]|\([r_]{1,4}\))",  # matrix fragments that are written
+    "W": r"\((?:rrrr)+\)",  # an accumulator of wgmma
     "d4": r"\([r_]{4}\)",
     "dq": r"\([r_][p_]\)",
     "v": "[rifs]",  # a value: register, integer, float, special register
@@ -77,6 +80,8 @@ class Row:
     reads: str = ""  #: memory it reads: shared, global, dsmem (shared memory of the cluster), or `NAMED`
     writes: str = ""  #: memory it writes, at once or later; a barrier's word counts
     bytes: int | None = 0  #: per lane, for the trace; None: the type's times the vector's, 0: an operand, or none
+    updates: bool = False  #: the first operand is read as well as written
+    whole: bool = False  #: all lanes of a warp execute it or none: no guard, and a branch around it parts only warps
     blocks: bool = False  #: its warp may have to wait for others: a block of its own, executed by the machine
     orders: bool = False  #: arrives or meets: what precedes it in the program may not happen after it
     jump: bool = False
@@ -84,7 +89,7 @@ class Row:
     @property
     def result(self) -> bool:
         """Whether the first operand is written; all others are read."""
-        return self.operands[:1] in ("d", "q", "P", "D", "M")
+        return self.operands[:1] in ("d", "q", "P", "D", "M", "W")
 
 
 ISA = {
@@ -162,6 +167,13 @@ ISA = {
     "elect.sync": Row("dq v | q v", emit.elect),
     "ldmatrix.sync.aligned.m8n8.(x1|x2|x4){.trans}.SHARED.b16": Row("M a", emit.ldmatrix, reads="shared", bytes=16),
     "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32": Row("d4 v4 v2 v4", emit.multiply_matrices),
+    # A warpgroup's products
+    "wgmma.fence.sync.aligned": Row("", line("g.wgmma_fence()"), whole=True),
+    "wgmma.mma_async.sync.aligned.WGMMA.f32.(bf16.bf16|f16.f16)": Row(
+        "W v v p i i i i", emit.multiply_in_warpgroup, reads="shared", updates=True, whole=True
+    ),
+    "wgmma.commit_group.sync.aligned": Row("", line("g.wgmma_commit()"), reads="shared", whole=True),
+    "wgmma.wait_group.sync.aligned": Row("i", line("g.wgmma_wait({a:literal})"), reads="shared", whole=True),
     # Asynchronous copies
     "cp.async.(ca|cg).SHARED.global{.L2::cache_hint}{.PREFETCH}": Row(
         "a a i {v|p}", emit.copy_async, reads="global", writes="shared"
@@ -202,8 +214,9 @@ ISA = {
     # A fence alone lets nobody go on: that takes the store or the arrival after it, which ends a run of mma.
     "fence.mbarrier_init.release.cluster": Row("", line("g.fence('init', {mask})")),
     "fence.(acq_rel|sc).(cluster|gpu|sys) | fence.cluster.acq_rel": Row("", line("g.fence('cluster', {mask})")),
-    # Of one CTA, or between proxies: all see one memory here.
-    "fence.(acq_rel|sc).cta | fence.proxy.async{.global|.shared::cta} | membar.(cta|gl|sys)": Row(""),
+    "fence.proxy.async{.shared::cta}": Row("", line("g.fence('proxy', {mask})")),
+    # Of one CTA, or for global memory: all see one memory here.
+    "fence.(acq_rel|sc).cta | fence.proxy.async.global | membar.(cta|gl|sys)": Row(""),
     "griddepcontrol.wait": Row("", line("g.dependency_wait({mask})")),
     "griddepcontrol.launch_dependents": Row(""),
     # Time, and what has no effect here
@@ -247,7 +260,7 @@ def checked(ins: Instruction, widths: dict[str, int]) -> Row:
     """The row that opcode, operands and guard fit; raises `UnsupportedInstruction`. `widths`: bits of the registers."""
     row = row_of(ins)
     words = f"({row.operands}) w" if CACHE_HINT in ins.op else row.operands
-    guarded_well = not ins.guard or (not row.blocks and widths.get(ins.guard[0].name) == 1)
+    guarded_well = not ins.guard or (not row.blocks and not row.whole and widths.get(ins.guard[0].name) == 1)
     if not guarded_well or not operands(words).fullmatch(_letters(ins.operands, widths)):
         raise unsupported(ins)
     return row

@@ -21,7 +21,7 @@ from .group import Group
 from .memory import GlobalMemory
 from .observers import Events, Observer
 from .place import DTYPES, Clusters
-from .synchronisation import attempt, deadlock
+from .synchronisation import attempt, choice, deadlock
 
 #: Bytes that uninitialised memory and registers hold: BF16 and FP32 NaN, and an ordinary number (0.75).
 FILLS = (0xFF, 0x3F)
@@ -93,6 +93,8 @@ class Machine:
         self.cluster_barrier = ClusterBarrier(self.clusters.number, context.warps)
         self.flying: list[Batch | Transfer] = []
         self.version = self.seen = self.idle = 0  # `idle`: blocks run since `version` was last seen to change
+        #: Of each warp: how many wgmma it has executed, a hash of these and the index of the latest.
+        self.products = np.zeros((3, self.rows, context.warps), np.uint64)
         self.executed = 0  # warp instructions, twins not counted
         self.copied = 0  # bytes of global memory that asynchronous copies have read
         self.parameters = {
@@ -296,6 +298,9 @@ class Machine:
         """Tries to pass the blocking instruction; False if the group is parked or has split."""
         ins = self.code[block.start]
         first = group.waiting is None
+        if first and (same := choice(group, ins)) is not None:
+            self.split(group, same, block.number, block.number)
+            return False
         ready = attempt(group, ins)
         assert group.waiting is not None
         if ready is True:

@@ -197,11 +197,24 @@ def _operand(group: "Group", operand: Any) -> Array:
     return value + np.uint32(offset & 0xFFFFFFFF) if offset else value
 
 
+def choice(group: "Group", ins: Instruction) -> Array | None:
+    """Which warps (CTAs | 1, warps | 1) name the same barrier and count in a `bar.sync` as the first; None for all."""
+    if ins.op[0] not in ("bar", "barrier") or ins.op[1] != "sync":
+        return None
+    same = np.ones((1, 1), bool)
+    for values in (_operand(group, o) for o in ins.operands):
+        if values.size > 1:
+            group.events.decides(group, ins.index, values, "the barrier")
+            if (values != values[:, :, :1]).any():
+                what = "has operands that differ between the lanes of a warp"
+                raise BarrierError(f"{ins.text!r} (PTX line {ins.line}) {what}.")
+            same = same & (values == values[:1, :1, :1])[:, :, 0]
+    return None if same.all() else same
+
+
 def _bar(group: "Group", ins: Instruction) -> Array:
     """`bar.sync`: arrives once, then waits for the opening."""
     operands, most = [_operand(group, o) for o in ins.operands], group.machine.context.warps * WARP
-    if any(o.size > 1 for o in operands):
-        raise BarrierError(f"{ins.text!r} (PTX line {ins.line}) has operands that differ between threads.")
     barrier = group.machine.named_barrier(int(operands[0][0, 0, 0]))
     if group.opened is None:
         threads = int(operands[1][0, 0, 0]) if len(operands) > 1 else most

@@ -1,4 +1,4 @@
-"""Which lane of a warp holds which BF16 matrix element, by the PTX ISA of `ldmatrix.x4` and `mma.sync.m16n8k16`."""
+"""Which lane of a warp holds which matrix element, by the PTX ISA of `ldmatrix.x4`, `mma.sync.m16n8k16` and `wgmma`."""
 
 from collections.abc import Sequence
 
@@ -7,6 +7,9 @@ from . import Index
 MMA_M = 16  #: weight rows (features) of one mma
 MMA_N = 8  #: tokens of one mma
 MMA_K = 16  #: K of one mma
+WARPGROUP = 4  #: warps that execute one `wgmma` together, the first a multiple of 4
+WGMMA_M = WARPGROUP * MMA_M  #: rows of one wgmma
+WGMMA_N = range(8, 257, 8)  #: columns that one wgmma can have
 
 
 def a_element(lane: Index, register: Index, half: Index) -> tuple[Index, Index]:
@@ -22,6 +25,12 @@ def b_element(lane: Index, register: Index, half: Index) -> tuple[Index, Index]:
 def c_element(lane: Index, word: Index) -> tuple[Index, Index]:
     """(row, column) of the 16x8 accumulator held by `lane` in FP32 `word` 0..3."""
     return (lane >> 2) + 8 * (word >> 1), 2 * (lane & 3) + (word & 1)
+
+
+def wgmma_element(warp: Index, lane: Index, word: Index) -> tuple[Index, Index]:
+    """(row, column) of the 64xN accumulator that `lane` of the `warp`-th warp 0..3 holds in FP32 `word` 0..N/2-1."""
+    row, column = c_element(lane, word & 3)
+    return MMA_M * warp + row, MMA_N * (word >> 2) + column
 
 
 def ldmatrix_destination(lane: Index) -> tuple[Index, Index]:

@@ -123,6 +123,18 @@ def test_warp_roles_meet_at_a_named_barrier(schedule):
     assert result.schedule == schedule and result.ctas == 3 and result.instructions > 0
 
 
+@pytest.mark.parametrize("schedule", ["in_order", "adversarial(1)", "adversarial(2)"])
+def test_warps_may_name_their_barriers_by_a_register(schedule):
+    body = """shr.u32 %r1, %r0, 6; add.s32 %r2, %r1, 3; shl.b32 %r3, %r0, 2; add.s32 %r3, %r3, smem;
+    xor.b32 %r4, %r0, 32; shl.b32 %r5, %r4, 2; add.s32 %r5, %r5, smem; st.shared.b32 [%r3], %r0; bar.sync %r2, 64;
+    ld.shared.b32 %r6, [%r5]; mul.wide.u32 %rd10, %r0, 4; add.s64 %rd11, %rd10, %rd0; st.global.b32 [%rd11], %r6;"""
+    out = np.zeros(128, np.uint32)
+    run(kernel(body, "out", 128, shared=512), out, schedule=schedule, races=True)
+    assert (out == np.arange(128) ^ 32).all()
+    with pytest.raises(interpreter.BarrierError, match="differ between the lanes of a warp"):
+        run(kernel("bar.sync %r0, 128;", "out", 128), out, schedule=schedule)
+
+
 def test_lanes_may_not_part_in_front_of_a_barrier():
     body = "setp.lt.u32 %p1, %r0, 5; @%p1 bra SKIP; bar.sync 0; SKIP:"
     with pytest.raises(interpreter.DivergenceError, match=r"Lanes of one warp part .* CTA \(0, 0, 0\), warp 0"):

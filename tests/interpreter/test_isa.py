@@ -21,7 +21,7 @@ from skinny_gemm.interpreter import codegen, flow, isa, parser
 
 PTX = """.visible .entry k(.param .u64 a, .param .u32 b)
 {{
-.reg .pred %p<9>; .reg .b32 %r<99>; .reg .b64 %rd<9>;
+.reg .pred %p<9>; .reg .b32 %r<199>; .reg .b64 %rd<9>;
 L: {line};
 ret;
 }}"""
@@ -44,9 +44,11 @@ few = settings(max_examples=4, deadline=None, derandomize=True, suppress_health_
 
 def written(op: str, letters: str, guard: str = "") -> str:
     """An instruction as PTX text; each of its 32-bit registers is another."""
-    numbers = iter(range(10, 99))
+    numbers = iter(range(10, 199))
     operands = ", ".join(f"%r{next(numbers)}" if letter == "r" else TEXT.get(letter, letter) for letter in letters)
     operands = operands.replace("(, ", "{").replace(", )", "}")
+    if op.startswith("wgmma.mma_async") and operands.endswith(", 4, 4, 4, 4"):  # signs, and what is transposed
+        operands = operands.removesuffix("4, 4, 4, 4") + "1, -1, 0, 0"
     return f"{guard}{op} {operands}"
 
 
@@ -62,7 +64,10 @@ def drawn(form: str, data) -> tuple[str, str]:
     """(opcode, letters of its operands) that a row takes, a policy included where the opcode asks for one."""
     op = data.draw(st.from_regex(isa.opcodes(form), fullmatch=True))
     policy = "r" if "L2::cache_hint" in op else ""
-    return op, data.draw(st.from_regex(isa.operands(isa.ISA[form].operands), fullmatch=True)) + policy
+    letters = data.draw(st.from_regex(isa.operands(isa.ISA[form].operands), fullmatch=True)) + policy
+    if shape := re.search(r"\.m64n(\d+)k16", op):  # as many registers as the accumulator takes
+        letters = re.sub(r"\(r+\)", f"({'r' * (int(shape[1]) // 2)})", letters, count=1)
+    return op, letters
 
 
 def assert_refused(line: str, op: str):
@@ -114,7 +119,7 @@ def test_a_row_is_what_its_emitter_does(form):
 
 #: Methods of a group that touch no memory that the table knows.
 QUIET = {"parameter", "special", "clock", "mapa", "converged", "elect", "warp_sync", "bar_arrive", "cluster_arrive",
-         "fence", "sleep", "dependency_wait"}  # fmt: skip
+         "fence", "sleep", "dependency_wait", "wgmma_fence"}  # fmt: skip
 #: Those that do, by the memory that a row names.
 CALLS = {
     "global": {"load_global", "store_global", "store_multicast"},
@@ -132,9 +137,13 @@ CALLS = {
         "init_barrier",
         "invalidate_barrier",
         "expect_bytes",
+        "wgmma",
+        "wgmma_commit",
+        "wgmma_wait",
     },  # fmt: skip
 }
-CHANGES = (CALLS["shared"] | CALLS["dsmem"]) - {"load_shared", "load_cluster", "ldmatrix"}
+READS = {"load_shared", "load_cluster", "ldmatrix", "wgmma", "wgmma_commit", "wgmma_wait"}
+CHANGES = (CALLS["shared"] | CALLS["dsmem"]) - READS
 
 
 def width_of_stored(source: str, ins) -> int:
@@ -226,7 +235,9 @@ ENDS = {
         | clz.b32 %r1, %r2 | brev.b32 %r1, %r2 | activemask.b32 %r1 | nanosleep.u32 4 | redux.sync.add.u32 %r1, %r2, -1
         | ld.shared.b32 %r1, [%r2] | ld.volatile.shared.b32 %r1, [%r2] | ld.global.b32 %r1, [%rd1]
         | ld.param.b64 %rd1, [a] | st.global.b32 [%rd1], %r1 | multimem.st.relaxed.sys.global.b32 [%rd1], %r1
-        | fence.acq_rel.cluster | membar.gl | griddepcontrol.wait | prefetch.global.L2 [%rd1] | add.s32 %r1, %r2, %r3
+        | wgmma.fence.sync.aligned | wgmma.commit_group.sync.aligned | wgmma.wait_group.sync.aligned 0
+        | fence.proxy.async | fence.acq_rel.cluster | membar.gl | griddepcontrol.wait | prefetch.global.L2 [%rd1]
+        | add.s32 %r1, %r2, %r3
         | setmaxnreg.inc.sync.aligned.u32 40 | shfl.sync.idx.b32 %r1, %r2, 0, 31, -1 | elect.sync %r1|%p1, -1""",
 }
 

@@ -29,6 +29,9 @@ def test_the_machine_emits_every_event():
     program, tactic = compiled(*SMALL)
     Gemm(7, *SMALL[:2]).run(program, tactic, trace=trace)
     launch(f"{SYNC} fence.acq_rel.cluster;" + PUSH, 8, 4, 64, 16 + 4 * 64 * 4, trace=trace)
+    product = "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%f1, %f2, %f3, %f4}, 64, 64, 0, 1, 1, 0, 0;"
+    product += "wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;"
+    run(kernel(f"wgmma.fence.sync.aligned; {product}", "", 128, shared=4096), trace=trace)
     with pytest.raises(interpreter.MemoryAccessError):
         run(
             kernel("cp.async.wait_all; ld.shared.b32 %r1, [smem+64];", "out", shared=64),

@@ -6,6 +6,8 @@ Everything that acts at its own pace counts what it does, and has a *column*, on
 - of each warp, its `cp.async` copies, counted in groups. They begin after their issue, but their end is known only
   once `wait_group`, or the mbarrier that they arrive at, has been passed;
 - of each warp, its mbarrier initialisations, because `fence.mbarrier_init` publishes these and nothing else;
+- if the kernel has wgmma: of each warp, these, counted in groups and known to be done after `wgmma.wait_group`; and up
+  to which of its own and of its copies' counts `fence.proxy.async` has shown its writes to wgmma;
 - each CTA, with one count: that it has started. Any barrier of the cluster makes it known;
 - of each mbarrier in each CTA, the transfers that complete there from the own CTA, and those from other CTAs. They
   count the barrier's phases.
@@ -66,8 +68,10 @@ class Clocks(Observer):
         self.cta_number = np.full(machine.rows, -1)  # of each row; -1 where nobody watches
         self.cta_number[self.rows] = np.arange(n)
         self.rank = np.arange(n) % self.size
-        # `own` columns of warps come first; as many of copies and of initialisations follow.
-        self.starts = 3 * self.own  # first column of the starts
+        # `own` columns of warps come first; as many of each other kind follow.
+        self.has_products = any(ins.op[0] == "wgmma" for ins in machine.code)
+        self.products, self.shown = 3 * self.own, 4 * self.own  # first columns of wgmma and of what wgmma may read
+        self.starts = (6 if self.has_products else 3) * self.own  # first column of the starts
         self.transfers = self.starts + self.size  # first column of the mbarriers' transfers
         every = np.arange(n * self.warps)
         self.column = every % self.own  # of each warp itself
@@ -77,7 +81,9 @@ class Clocks(Observer):
         self.published = self.clock.copy()  # what a relaxed arrival at the cluster barrier releases
         self.advance(every)
         self.lanes = np.zeros(len(every), np.uint32)  # bits of those that accessed shared memory since they last met
+        self.writers = np.zeros(len(every), np.uint32)  # bits of those that have written it, or copied to it
         self.ticks = np.zeros(len(every), np.int32)  # completed groups of copies that each warp has issued
+        self.committed = np.zeros(len(every), np.int32)  # groups of wgmma likewise
         self.left = np.zeros((n, self.transfers), np.int32)  # what the exited warps of each CTA knew
         #: Of each barrier two arrays (2 scopes, CTAs, columns): joined by arrivals, handed out by completed phases.
         self.barriers: dict[Barrier, tuple[Array, Array]] = {}
@@ -131,8 +137,14 @@ class Clocks(Observer):
         self.lanes[warps] = 0
 
     def fence(self, place: Place, kind: str, mask: Mask) -> None:
-        """Publishes the initialisations, or all that is known, for relaxed arrivals to come."""
+        """Publishes the initialisations, or all that is known, for relaxed arrivals to come; or shows wgmma what warps
+        have written, unless other lanes than those in `mask` may have."""
         for i, positions, warps in self.by_warp(place):
+            if kind == "proxy":
+                if self.has_products:
+                    lanes = active_lanes(positions, i, mask)
+                    self._show(warps[(lanes != 0) & ((self.writers[warps] & ~lanes) == 0)])
+                continue
             warps, known = self.releasable(i, positions, warps, mask)
             if kind == "init":
                 column = 2 * self.own + self.column[warps]
@@ -140,6 +152,11 @@ class Clocks(Observer):
             else:
                 self.published[warps] = np.maximum(self.published[warps], known)
             self.advance(warps)
+
+    def _show(self, warps: Array) -> None:
+        for first in (0, self.own):
+            self.clock[warps, self.shown + first + self.column[warps]] = self.clock[warps, first + self.column[warps]]
+        self.advance(warps)
 
     def exited(self, place: Place) -> None:
         for _, _, warps in self.by_warp(place):
@@ -177,6 +194,16 @@ class Clocks(Observer):
         warps = self.all_warps(batch.place)
         ctas, column = warps // self.warps, self.own + self.column[warps]
         joined[:, ctas, column] = np.maximum(joined[:, ctas, column], self.tied[batch][warps])
+
+    def products_committed(self, place: Place) -> None:
+        self.committed[self.all_warps(place)] += 1
+
+    def products_waited(self, place: Place, keep: int) -> None:
+        """All lanes wait together, so any of them may release this for the others."""
+        warps = self.all_warps(place)
+        columns = self.products + self.column[warps]
+        done = np.maximum(self.clock[warps, columns], self.committed[warps] - keep)
+        self.clock[warps, columns] = self.common[warps, columns] = done
 
     def transfer_column(self, barrier: MBarrier, rank: Array, far: Array | int) -> Array:
         """The columns of what completes at an mbarrier of CTAs `rank`, from other CTAs where `far`."""

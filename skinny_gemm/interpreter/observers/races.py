@@ -10,11 +10,16 @@ Further rules are of the same kind:
 - lanes of one warp run in step here but not on a GPU: what they exchange through a word needs `bar.warp.sync` between,
   and no lane may free a stage, or issue a copy into it, that the others may still be reading;
 - lanes of one store must not write different values to one address;
+- each warp of a warpgroup reads all of a wgmma's operands, from its issue to the `wgmma.wait_group` that covers it; and
+  wgmma reads through the asynchronous proxy: a thread that has written there, by a store or `cp.async`, must execute
+  `fence.proxy.async` afterwards (after it has waited for its copies) and before what orders the two;
 - a CTA that accesses the shared memory of another must know that this has started, and what it does there must be
   ordered before the exit of one of the other's warps.
 
 One run so judges all orders of the accesses that it makes, in the CTAs watched. It cannot judge accesses that it does
-not make because a branch went another way, global memory, or proxies (`fence.proxy.async` has no effect).
+not make because a branch went another way, global memory, or other uses of proxies: `fence.proxy.async` is asked for
+between writes and wgmma only, from the thread that writes, and where only some of a warp's lanes execute it, it counts
+if no other lane of the warp has ever written.
 """
 
 from collections.abc import Sequence
@@ -23,7 +28,7 @@ from typing import TYPE_CHECKING, Optional
 
 import numpy as np
 
-from ..asynchronous import Copy, Transfer
+from ..asynchronous import UNIT, Copy, Transfer
 from ..errors import RaceError
 from ..parser import SHARED_BASE
 from ..place import OFFSET, RANK_SHIFT, Array, Mask, Place
@@ -49,6 +54,8 @@ class Races(Clocks):
         self.write_lanes = np.zeros(cells, np.uint32)  # bits
         self.read_time, self.read_index = np.zeros((2, cells, self.warps), np.int32)
         self.read_lanes = np.zeros((cells, self.warps), np.uint32)  # since the lanes last met
+        if self.has_products:
+            self.product_time, self.product_index = np.zeros((2, cells, self.warps), np.int32)  # of reads by wgmma
         #: Of each CTA, by others: (cells, column, time, index, lanes).
         self.remote_reads: list[list[tuple[Array, int, int, int, Array]]] = [[] for _ in self.rows]
         #: (CTA, column of another CTA's warp or of a transfer) -> (latest time, index).
@@ -60,7 +67,10 @@ class Races(Clocks):
     ) -> None:
         for i, positions, warps in self.by_warp(place):
             warp, own = int(place.warps[i]), warps
-            self.lanes[own] |= active_lanes(positions, i, mask)
+            lanes = active_lanes(positions, i, mask)
+            self.lanes[own] |= lanes
+            if write:
+                self.writers[own] |= lanes
             at = i, positions, own
             cells, warps, lanes, column, far = self._check_access(at, index, addresses, width, mask, write, rows)
             time = self.clock[warps, column]
@@ -126,6 +136,7 @@ class Races(Clocks):
     def copy_issued(self, place: Place, copy: Copy) -> None:
         """What other lanes of the warp have read may be gone from now on."""
         for at in self.by_warp(place):
+            self.writers[at[2]] |= active_lanes(at[1], at[0], copy.mask)
             touched = self._cells_of(at, copy.dst, copy.size, copy.mask)
             inside = touched[0] - touched[1] // self.warps * self.cells < self.cells  # others are an error on landing
             cells, warps, lanes = (part[inside] for part in touched)
@@ -142,6 +153,26 @@ class Races(Clocks):
                 column = self.own + self.column[warps]
                 self._check(copy.index, cells, at[warps], clocks, True, column)
                 self._wrote(cells, column, ticks[at[warps]], copy.index, lanes)
+
+    def product_reads(self, place: Place, index: int, addresses: Array) -> None:
+        """Every warp reads all chunks; what it reads must be known, and shown to wgmma."""
+        for i, positions, own in self.by_warp(place):
+            first = pick(addresses, positions, i) // WORD + own[:, None] // self.warps * self.cells
+            cells = (first[..., None] + np.arange(UNIT // WORD)).reshape(-1)
+            warps = own.repeat(len(cells) // len(own))
+            column = self.products + self.column[warps]
+            self._check(index, cells, warps, self.clock, False, column)
+            last = self.write_column[cells]
+            by_thread = np.flatnonzero(last < 2 * self.own)
+            known = self.clock[warps[by_thread], self.shown + last[by_thread]]
+            for at in by_thread[self.write_time[cells[by_thread]] > known].tolist():
+                who = self._side(self.write_index[cells[at]], last[at] % self.own, True)
+                raise RaceError(
+                    f"Race on {self._word(cells[at])}: {who}, {self._side(index, column[at], False)}, and the thread "
+                    "that writes executes no fence.proxy.async between the two."
+                )
+            self.product_time[cells, int(place.warps[i])] = self.committed[warps] + 1
+            self.product_index[cells, int(place.warps[i])] = index
 
     def transfer_issued(
         self, place: Place, parts: Sequence[Transfer], addresses: Array, mask: Mask, rows: Array
@@ -251,6 +282,11 @@ class Races(Clocks):
         for i, reader in np.argwhere(self.read_time[cells] > known).tolist():
             last_read = self.read_index[cells[i], reader]
             self._report(index, cells[i], columns[i], write, last_read, rank[i] * self.warps + reader, False)
+        if self.has_products:
+            done = clocks[:, self.products : self.shown].reshape(len(clocks), self.size, self.warps)[warps, rank]
+            for i, reader in np.argwhere(self.product_time[cells] > done).tolist():
+                last_read, column = self.product_index[cells[i], reader], rank[i] * self.warps + reader
+                self._report(index, cells[i], columns[i], write, last_read, self.products + column, False)
         for read, column, time, reading, _ in self._remote_reads_of(cells):
             for i in np.flatnonzero(clocks[warps, column] < time).tolist():
                 if cells[i] in read:
@@ -292,11 +328,13 @@ class Races(Clocks):
     def _report(self, index, cell, column, write, other, other_column, other_writes, lanes=False):
         """Raises for an access by `column` and an earlier one; `lanes`: both by one warp."""
         raise RaceError(
-            f"Race on shared address {int(cell) % self.cells * WORD - SHARED_BASE} of CTA "
-            f"{self._cta(cell // self.cells)}: {self._side(other, other_column, other_writes)} and "
+            f"Race on {self._word(cell)}: {self._side(other, other_column, other_writes)} and "
             f"{'another lane of the same warp' if lanes else ''}{self._side(index, column, write, lanes)}, and "
             f"{'no bar.warp.sync' if lanes else 'nothing'} orders the two."
         )
+
+    def _word(self, cell):
+        return f"shared address {int(cell) % self.cells * WORD - SHARED_BASE} of CTA {self._cta(cell // self.cells)}"
 
     def _cta(self, number):
         return self.machine.cta_of(self.rows[number])
@@ -304,10 +342,11 @@ class Races(Clocks):
     def _side(self, index, column, writes, anonymous=False) -> str:
         """Who does what, in words; just what if `anonymous`."""
         ins, column = self.machine.code[index], int(column)
-        kind, column = divmod(column, self.own) if column < self.starts else (3, 0)
+        kind, column = divmod(column, self.own) if column < self.starts else (-1, 0)
         rank, w = divmod(column, self.warps)
         warp = f"warp {w}" + (f" of CTA rank {rank}" if self.size > 1 else "")
-        who = "" if anonymous else (warp, f"an unfinished copy of {warp}", warp, "an unfinished transfer")[kind]
+        actors = warp, f"an unfinished copy of {warp}", warp, f"an unfinished wgmma of {warp}", "an unfinished transfer"
+        who = "" if anonymous else actors[kind]
         return f"{who} {'writes' if writes else 'reads'} in {ins.text!r} (PTX line {ins.line})"
 
 
