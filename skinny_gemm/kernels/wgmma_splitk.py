@@ -14,6 +14,7 @@ from cutlass import Float32, Int64
 
 from ..layouts import WARP, balanced_splitk
 from ..layouts import wgmma_splitk as layout
+from ..layouts.fragments import MMA_K, WARPGROUP
 from ..layouts.swizzle import CHUNK, ELEMENT_BYTES
 from . import ptx
 from .balanced import Balanced, Place
@@ -22,7 +23,7 @@ from .balanced import Balanced, Place
 class WgmmaSplitK(Balanced):
     """The units are warpgroups."""
 
-    unit_warps = layout.GROUP_WARPS
+    unit_warps = WARPGROUP
     alignment = layout.PATTERN_BYTES
 
     def place_units(self) -> tuple[int, int]:
@@ -58,7 +59,7 @@ class WgmmaSplitK(Balanced):
         if turns == len(filled):
             self.trigger_last()
         # Not from `at.ring`: descriptors are to be in uniform registers.
-        ring = at.smem + at.warp // layout.GROUP_WARPS * self.unit_bytes
+        ring = at.smem + at.warp // WARPGROUP * self.unit_bytes
         operands = [layout.descriptor(Int64(ring + row * layout.ATOM_ROW_BYTES)) for row in (0, t.token_tile)]
         first = [Float32(0.0)] * (layout.whole_rows(self.rows) // 2)
         copies = weight_copy, x_copy, policy, m, at
@@ -102,13 +103,13 @@ class WgmmaSplitK(Balanced):
         steps = [
             (stage + atom * self.atom_bytes + k * ELEMENT_BYTES) >> 4
             for atom in range(t.k_chunk // layout.ATOM_K)
-            for k in range(0, layout.ATOM_K, layout.WGMMA_K)
+            for k in range(0, layout.ATOM_K, MMA_K)
         ]
         return ptx.wgmma_bf16(acc, operands[0], operands[1], steps)
 
     def meet(self, at: Place) -> None:
         """Waits for all threads of the group: a barrier of its own, since 0 is the CTA's."""
-        group = at.warp // layout.GROUP_WARPS
+        group = at.warp // WARPGROUP
         cute.arch.barrier(barrier_id=1 + group, number_of_threads=layout.GROUP)
 
     def first_copy(self, matrix, first_row, atom_row: int, at: Place) -> tuple:
@@ -116,8 +117,8 @@ class WgmmaSplitK(Balanced):
 
         All its other copies are constants away: rows by 16, so that their chunks are XOR-ed alike.
         """
-        t, group = self.tactic, at.warp // layout.GROUP_WARPS
-        row, chunk = layout.copied(at.warp % layout.GROUP_WARPS * WARP + at.lane)
+        t, group = self.tactic, at.warp // WARPGROUP
+        row, chunk = layout.copied(at.warp % WARPGROUP * WARP + at.lane)
         column = balanced_splitk.chunk_column(at.cta, group, 0, self.k_slice, t.groups, t.k_chunk) + chunk * CHUNK
         source = matrix.toint() + Int64(first_row + row) * self.row_bytes + Int64(column) * ELEMENT_BYTES
         return row, at.ring + atom_row * layout.ATOM_ROW_BYTES + layout.atom_offset(row, chunk), source
@@ -150,7 +151,7 @@ class WgmmaSplitK(Balanced):
     def store_sums(self, acc, at):
         """Each warp those of its 16 tokens; warps of none have nothing to store."""
         self.meet(at)  # everybody's wgmma are done
-        part = at.warp % layout.GROUP_WARPS
+        part = at.warp % WARPGROUP
         if part < self.parts:
             for row_part in cutlass.range_constexpr(len(acc) // 4):
                 number = layout.fragment(row_part, part, self.tactic.token_tile)

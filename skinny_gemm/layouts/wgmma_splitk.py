@@ -12,14 +12,12 @@ import numpy as np
 from . import WARP, Index, Regions, placed
 from .balanced_splitk import CHUNK_BYTES, FRAGMENT_BYTES, lane_offset, slots
 from .banks import Access
-from .fragments import MMA_M, c_element
+from .descriptors import encoded
+from .fragments import MMA_M, MMA_N, WARPGROUP, wgmma_element
 from .swizzle import CHUNK, ELEMENT_BYTES
 
-GROUP_WARPS = 4  #: of a warpgroup
-GROUP = GROUP_WARPS * WARP  #: threads
-WGMMA_M = 64  #: rows of A of one wgmma
-WGMMA_K = 16  #: K of one wgmma
-ROW_STEP = 8  #: rows of B, and of a swizzle pattern
+GROUP = WARPGROUP * WARP  #: threads of a warpgroup
+ROW_STEP = MMA_N  #: rows of B come in eights, as those of a swizzle pattern
 ATOM_K = 64  #: K elements of an atom's row
 ATOM_ROW_BYTES = ATOM_K * ELEMENT_BYTES
 PATTERN_BYTES = ROW_STEP * ATOM_ROW_BYTES  #: of a swizzle pattern, which must be aligned to them
@@ -52,12 +50,8 @@ def atom_offset(row: Index, chunk: Index) -> Index:
 
 
 def descriptor(address: Index) -> Index:
-    """The shared-memory descriptor of an operand at `address`: K-major, 128-byte swizzle, patterns one behind another.
-
-    By the PTX ISA: bits 0 to 13 the address, 16 to 29 the leading offset (not used here), 32 to 45 the offset between
-    patterns, each in units of 16 bytes, 62 and 63 the swizzle.
-    """
-    return (address >> 4) | (1 << 16 | PATTERN_BYTES >> 4 << 32 | 1 << 62)
+    """The shared-memory descriptor of an operand at `address`: patterns of 8 rows one behind another."""
+    return encoded(address, CHUNK_BYTES, PATTERN_BYTES, ATOM_ROW_BYTES)
 
 
 def token_parts(token_tile: int) -> int:
@@ -81,8 +75,8 @@ def sum_element(fragment: Index, lane: Index, word: Index, token_tile: int) -> t
     The accumulator's words 1 and 2 change places, since there a row is a token.
     """
     parts = token_parts(token_tile)
-    token, row = c_element(lane, accumulator_word(word))
-    return ROW_STEP * (fragment // parts) + row, MMA_M * (fragment % parts) + token
+    token, row = wgmma_element(fragment % parts, lane, 4 * (fragment // parts) + accumulator_word(word))
+    return row, token
 
 
 def accumulator_word(word: Index) -> Index:
@@ -109,7 +103,7 @@ def smem_regions(rows: int, token_tile: int, groups: int, k_chunk: int, stages: 
 def shared_accesses(rows: int, token_tile: int, cluster: int) -> list[Access]:
     """Every kind of warp-wide access to shared memory but those of wgmma, which come without conflicts."""
     lane = np.arange(WARP)
-    threads = [warp * WARP + lane for warp in range(GROUP_WARPS)]
+    threads = [warp * WARP + lane for warp in range(WARPGROUP)]
     filled = [
         (row + step, chunk)
         for row, chunk in map(copied, threads)

@@ -10,7 +10,7 @@ from ..layouts import Regions, end
 from ..layouts import wgmma_splitk as layout
 from ..layouts.balanced_splitk import highest
 from ..layouts.banks import Access
-from ..layouts.fragments import MMA_N
+from ..layouts.fragments import MMA_N, WGMMA_M
 from ..problem import GemmProblem
 from .balanced_splitk import CLUSTERS, TOKEN_TILES
 from .base import FIRST, LAST, TRIGGER_WORDS, TRIGGERS, Footprint, Tactic, occupancy, register_limit
@@ -101,8 +101,8 @@ class WgmmaSplitKTactic(Tactic):
             return f"stages is {self.stages}, but must be {allowed} of a group"
         if rows > MAX_ROWS:
             return f"a tile would have {rows} rows, but at most {MAX_ROWS} are allowed: raise row_tiles"
-        if layout.stage_rows(rows, self.token_tile) < layout.WGMMA_M:
-            needed = f"needs tiles of {layout.WGMMA_M - self.token_tile} rows, but row_tiles makes them {rows} high"
+        if layout.stage_rows(rows, self.token_tile) < WGMMA_M:
+            needed = f"needs tiles of {WGMMA_M - self.token_tile} rows, but row_tiles makes them {rows} high"
             return f"token_tile {self.token_tile} {needed}: lower it"
         if self.registers(problem) > register_limit(self.threads):
             needed = f"about {self.registers(problem)} registers per thread needed"
