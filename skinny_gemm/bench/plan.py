@@ -28,7 +28,7 @@ class Request:
     problems: Iterable[GemmProblem]  #: the weights, each as a problem of any M; what a front is goes to campaign.json
     ms: Iterable[int] = MS
     #: one of `sweep.CHOICES`, a list of tactics as text, or "recorded": of ours and of peers the fastest so far at this
-    #: M and at those recorded next to it, where there are any, with either trigger; and the default
+    #: M and at those recorded next to it, where there are any, and the default
     tactics: str | Sequence[str] = "default"
     modes: Sequence[str] = ("isolated", "chained")  #: of `records.MODES`; "isolated:default": the default tactic only
     peers: Sequence[str] = ()  #: of `records.PEERS`
@@ -87,15 +87,15 @@ class Request:
 
 
 def _recorded(kernel: str, problem: GemmProblem, device: Device) -> list[Tactic]:
-    """The default and the `leaders`, with either trigger, and with the token tile of `problem` where it has but one."""
+    """The `leaders`, if they share a trigger with either, with M's token tile where it has but one; and the default."""
     kind = tactic_type(kernel)
     tiles: set[Any] = {vars(tactic).get("token_tile") for tactic in kind.enumerate(problem, device)}
-    found: list[Any] = [kind.default(problem, device)]
-    for text in leaders(kernel, problem.n, problem.k, problem.m, device.name):
-        tactic: Any = kind.parse(text)
-        if len(tiles) == 1 and None not in tiles:
-            tactic = replace(tactic, token_tile=min(tiles))
-        found += [replace(tactic, trigger=trigger) for trigger in TRIGGERS] if "trigger" in vars(tactic) else [tactic]
+    found: list[Any] = [kind.parse(text) for text in leaders(kernel, problem.n, problem.k, problem.m, device.name)]
+    if len(tiles) == 1 and None not in tiles:
+        found = [replace(tactic, token_tile=min(tiles)) for tactic in found]
+    if len({vars(tactic).get("trigger") for tactic in found} - {None}) == 1:  # the other was not tried here
+        found = [replace(tactic, trigger=trigger) for tactic in found for trigger in TRIGGERS]
+    found.append(kind.default(problem, device))
     return [tactic for tactic in dict.fromkeys(found) if tactic.why_not(problem, device) is None]
 
 

@@ -144,12 +144,13 @@ def test_a_weight_is_asked_for_once():
         Request("ws-gemm", [*again, FrontProblem(1, 64, 512, 16, 12)])
 
 
-def test_recorded_tactics_are_those_of_the_nearest_ms_with_either_trigger(tmp_path, monkeypatch):
-    """With the token tile of M where the kernel has but one, as it is where it may be smaller; of peers too."""
+def test_recorded_tactics_are_those_of_the_nearest_ms(tmp_path, monkeypatch):
+    """With the token tile of M where the kernel has but one; both triggers if only one was tried; of peers too."""
     default = KERNELS["balanced-splitk"].default(GemmProblem(24, 3584, 7168), H200)
     times = {
         Point("balanced-splitk", 3584, 7168, 32, "128,1,8,64,3,32,0,1", "chained"): 13.5,
         Point("warp-splitk", 3584, 7168, 16, "32,8,256,6,2", "chained"): 12.4,
+        Point("warp-splitk", 3584, 7168, 16, "32,8,256,5,2,1", "chained"): 12.3,
         Point("cublaslt", 3584, 7168, 16, "7", "chained"): 18.0,
     }
     (tmp_path / "devices.json").write_bytes((data_dir() / "devices.json").read_bytes())
@@ -161,8 +162,8 @@ def test_recorded_tactics_are_those_of_the_nearest_ms_with_either_trigger(tmp_pa
     tactics = {
         kernel: [p.tactic for p in points if p.kernel == kernel] for kernel in dict.fromkeys(p.kernel for p in points)
     }
-    assert tactics["balanced-splitk"] == [str(default), "128,1,8,64,3,24,0,1", "128,1,8,64,3,24,1,1"]
-    assert tactics["warp-splitk"][1:] == ["32,8,256,6,2", "32,8,256,6,2,1"]
+    assert tactics["balanced-splitk"] == ["128,1,8,64,3,24,0,1", "128,1,8,64,3,24,1,1", str(default)]
+    assert tactics["warp-splitk"][:-1] == ["32,8,256,5,2,1", "32,8,256,6,2"]
     assert (tactics["cublaslt"], tactics["cublas"]) == (["7"], [""])
 
 
