@@ -16,7 +16,7 @@ from .balanced_splitk import CLUSTERS, TOKEN_TILES
 from .base import FIRST, LAST, TRIGGER_WORDS, TRIGGERS, Footprint, Tactic, occupancy, register_limit
 
 ARCHS = ("sm_90a",)  #: that have wgmma
-SHAPES = ((2, 64), (1, 128))  #: (groups, k_chunk) that a coarse grid tries
+SHAPES = {False: ((2, 64), (1, 128)), True: ((2, 64), (1, 64))}  #: (groups, k_chunk) tried, True: with room for two
 K_CHUNKS = (64, 128)
 MAX_GROUPS = 4
 MAX_ROWS = 256  #: of a tile: N of one wgmma
@@ -157,15 +157,16 @@ class WgmmaSplitKTactic(Tactic):
         """Smaller is better: one wave, nearly all SMs, 32 rows to read x seldom, small clusters, deep rings."""
         footprint, shape = self.footprint(problem, device), (self.groups, self.k_chunk)
         idle, shortage = max(0, device.sms - footprint.ctas) // IDLE_SMS, max(0, LEAST_ROWS - self.rows(problem))
-        size = self.cluster, shape != SHAPES[0], self.row_tiles
+        size = self.cluster, shape != SHAPES[False][0], self.row_tiles
         return footprint.waves, idle, shortage, *size, -self.stages, *shape
 
     def variations(self, problem: GemmProblem, device: Device) -> list["WgmmaSplitKTactic"]:
         """Up to three dozen tactics around the heuristic one; none for so few tokens that `mma` serves them better.
 
         - Clusters half and twice as large, and for the heuristic's two clusters in a place.
-        - Two groups with short chunks, or one with long ones: as many bytes a barrier, but twice the warps.
-        - The deepest ring, and the deepest that leaves room for a second CTA: in a chain that of the next launch.
+        - The deepest ring: of two groups with short chunks, or of one with long ones, as many bytes a barrier.
+        - The deepest that leaves room for a second CTA, in a chain that of the next launch: of one or two groups with
+          short chunks, since memory for few stages is left.
         - Dependents last, since x of many tokens queues behind their weights; with the deepest ring also first.
         """
         if problem.m <= MMA_N:
@@ -173,12 +174,15 @@ class WgmmaSplitKTactic(Tactic):
         legal, found = self.enumerate(problem, device), []
         for cluster in (self.cluster, self.cluster // 2, 2 * self.cluster):
             tilings = self.tilings(problem, device, cluster)[: 1 + (cluster == self.cluster)] if cluster else []
-            for tiling, shape in itertools.product(tilings, SHAPES):
-                same = [t for t in legal if (t.row_tiles, t.cluster, (t.groups, t.k_chunk)) == (tiling, cluster, shape)]
-                rooms = {occupancy(t.smem_bytes(problem), t.threads, device) >= 2: t.stages for t in same}
-                for room, stages in sorted(rooms.items()):
+            for tiling, room in itertools.product(tilings, SHAPES):
+                for shape in SHAPES[room]:
+                    of_shape = [
+                        t for t in legal if (t.row_tiles, t.cluster, t.groups, t.k_chunk) == (tiling, cluster, *shape)
+                    ]
+                    fitting = [t for t in of_shape if occupancy(t.smem_bytes(problem), t.threads, device) > room]
                     triggers = TRIGGERS if cluster == self.cluster and not room else (LAST,)
-                    found += [t for t in same if t.stages == stages and t.trigger in triggers]
+                    deepest = max((t.stages for t in fitting), default=0)
+                    found += [t for t in fitting if t.stages == deepest and t.trigger in triggers]
         return found
 
 
