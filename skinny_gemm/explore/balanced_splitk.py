@@ -83,7 +83,7 @@ class WarpRingExplorer(SteppedExplorer):
 
     def views(self) -> list[View]:
         time = self.cursor.value
-        stem = f"warp-rings-{self.stem}-{self.schedule_stem}-t{time}"
+        stem = f"warp-rings-{self.stem}-{self.schedule_stem}-{self.moment_stem}"
         timeline = partial(figures.ring_timeline, self.spans, self.tactic.stages, time, self.window())
         return [View(self.timeline, stem, timeline, self.spans, self.facts(time=time, shown=self.view.value))]
 
@@ -137,7 +137,7 @@ class ScatterExplorer(SteppedExplorer):
         traffic, (moved, _) = partial(traffic_view, self.matrices), self.matrices.values()
         now, of_fragment = self.facts(time=time, shown=self.view.value), self.facts("model", fragment=fragment)
         return [
-            View(self.timeline, f"scatter-{stem}-{self.schedule_stem}-t{time}", timeline, self.spans, now),
+            View(self.timeline, f"scatter-{stem}-{self.schedule_stem}-{self.moment_stem}", timeline, self.spans, now),
             View(self.owners, f"scatter-owners-{stem}-f{fragment}", owners, self.parts, of_fragment),
             View(self.traffic, f"scatter-traffic-{stem}", traffic, moved, self.facts()),
         ]

@@ -1,9 +1,15 @@
-"""The explorers of balanced split-K follow their controls, offer only what can run, and say what an export is of."""
+"""The explorers of balanced split-K follow their controls, offer only what can run, and say what an export is of.
+
+A second export writes the same again; one of something else does not replace it.
+"""
 
 from itertools import product
 
+import pytest
+
 from skinny_gemm.explore import ScatterExplorer, WarpRingExplorer, WavesExplorer
-from skinny_gemm.explore.traced import WINDOW
+from skinny_gemm.explore.base import pictures_in
+from skinny_gemm.explore.traced import AROUND, WINDOW
 from tests.support.widgets import facts_of, text
 
 
@@ -94,3 +100,25 @@ def test_a_cluster_waits_for_its_last_warp_to_start_and_not_to_be_done():
     waits, starts = spans[spans.what == "wait cluster"], spans[spans.what == "arrive"]
     assert waits.end.min() > starts.end.max() > spans.start[spans.what == "store"].min()
     assert waits.end.min() < spans.end[spans.what == "push"].min() < spans.end[spans.what == "wait CTA"].max()
+
+
+@pytest.mark.parametrize("kind", [WavesExplorer, WarpRingExplorer, ScatterExplorer])
+def test_a_second_export_writes_the_same_and_changes_nothing_on_screen(kind, tmp_path):
+    explorer = kind()
+    screen = [picture.value for picture in pictures_in(explorer)]
+    first, second = (
+        {path.name: path.read_bytes() for path in explorer.export(tmp_path / name)} for name in ("first", "second")
+    )
+    assert first == second and len(first) == 5 * len(screen)
+    assert [picture.value for picture in pictures_in(explorer)] == screen
+
+
+@pytest.mark.parametrize("kind", [WarpRingExplorer, ScatterExplorer])
+def test_exports_of_the_whole_run_and_of_a_part_stand_side_by_side(kind, tmp_path):
+    explorer = kind()
+    whole = explorer.export(tmp_path)[:5]
+    before = [path.read_bytes() for path in whole]
+    explorer.view.value = AROUND
+    part = explorer.export(tmp_path)[:5]
+    assert not {*whole} & {*part} and [path.read_bytes() for path in whole] == before
+    assert facts_of(part)["shown"] == AROUND != facts_of(whole)["shown"]
