@@ -1,12 +1,17 @@
-"""Balanced split-K as tables: which rows an SM streams, what each warp does over a traced run, where its sums go."""
+"""The balanced kernels as tables: which rows an SM streams, what each warp does over a traced run, where its sums go;
+and of the one with `wgmma` what lies where in a stage, and which thread has which sums.
+"""
 
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from ..layouts import WARP
 from ..layouts import balanced_splitk as layout
-from ..layouts.fragments import MMA_M, MMA_N
+from ..layouts import wgmma_splitk as wgmma
+from ..layouts.fragments import MMA_K, MMA_M, MMA_N, WGMMA_M, wgmma_element
+from ..layouts.swizzle import CHUNK
 from ..problem import GemmProblem
 from ..tactics import BalancedSplitKTactic
 from ..tactics.balanced_splitk import MOST_ROWS
@@ -14,6 +19,8 @@ from .cluster import read_spans
 from .pipeline import doing_at, region_at
 
 CUTS = EQUAL, BALANCED = "equal tiles", "balanced tiles"
+PARTS = TOKENS, WEIGHTS, PAST = "x", "weights", "past the tile"  #: of a stage that `wgmma` reads
+STEP_CHUNKS = MMA_K // CHUNK  #: 16-byte chunks of a row that one `wgmma` takes
 #: Opcodes to trace: all that moves data, multiplies or synchronises.
 OPCODES = (
     "cp.async", "ld.shared", "ld.global.v4", "mma", "bar.", "griddepcontrol", "st.shared", "st.async", "st.global",
@@ -234,3 +241,64 @@ def arrivals(table: pd.DataFrame, tactic: BalancedSplitKTactic, problem: GemmPro
     frame = pd.DataFrame(rows, columns=["time", "cta", "source", "fragment", "bytes", "expected"])
     frame = frame.sort_values("time", kind="stable", ignore_index=True)
     return frame.assign(landed=frame.groupby("cta").bytes.cumsum())
+
+
+def stage_chunks(rows: int, token_tile: int) -> pd.DataFrame:
+    """Every 16-byte chunk of an atom of wgmma split-K, 64 K elements wide: a row for each, by row of the atom.
+
+    Columns: row, chunk (0..7 of its K), what (of `PARTS`), index (token, or row of the tile of `rows`), a and b (which
+    row of that operand; -1: none), address (byte of the atom), thread (of the warpgroup, that copies it; -1: none).
+    """
+    per_row = wgmma.ATOM_K // CHUNK
+    row, chunk = np.divmod(np.arange(per_row * wgmma.stage_rows(rows, token_tile)), per_row)
+    b = np.where(row < token_tile, -1, row - token_tile)
+    index = np.where(b < 0, row, b)
+    thread = np.arange(wgmma.GROUP)
+    copier = np.empty((wgmma.COPIED_ROWS, per_row), int)
+    copier[wgmma.copied(thread)] = thread
+    what = np.select([b < 0, b < rows], [TOKENS, WEIGHTS], PAST)
+    roles = dict(what=what, index=index, a=np.where(row < WGMMA_M, row, -1), b=b)
+    places = dict(address=wgmma.atom_offset(row, chunk))
+    places["thread"] = np.where(b < rows, copier[index % wgmma.COPIED_ROWS, chunk], -1)
+    return pd.DataFrame(dict(row=row, chunk=chunk) | roles | places)
+
+
+def wgmma_sums(rows: int, token_tile: int) -> pd.DataFrame:
+    """The accumulator of a `wgmma` of wgmma split-K: a row for each sum, by thread of the warpgroup and word.
+
+    Columns: thread, word, a and b (the rows of the operands), fragment (in which it is stored; -1: in none), result
+    (whether it is one: of a token and a row of the tile).
+    """
+    words = np.arange(wgmma.whole_rows(rows) // 2)
+    thread, word = (part.reshape(-1) for part in np.meshgrid(np.arange(wgmma.GROUP), words, indexing="ij"))
+    a, b = wgmma_element(thread // WARP, thread % WARP, word)
+    part = a // MMA_M
+    stored = part < wgmma.token_parts(token_tile)
+    fragment = np.where(stored, wgmma.fragment(b // wgmma.ROW_STEP, part, token_tile), -1)
+    result = (a < token_tile) & (b < rows)
+    return pd.DataFrame(dict(thread=thread, word=word, a=a, b=b, fragment=fragment, result=result))
+
+
+def places_of(chunks: pd.DataFrame) -> np.ndarray:
+    """Where each of the `stage_chunks` lies in the 128 bytes of its row: 0 to 7, which is its group of four banks."""
+    return (chunks.address % wgmma.ATOM_ROW_BYTES // layout.CHUNK_BYTES).to_numpy()
+
+
+def stage_sentences(chunks: pd.DataFrame, sums: pd.DataFrame, row: int, step: int, thread: int) -> list[str]:
+    """In three lines: what `row` of a stage is, where its chunks of k16 `step` lie, and what `thread` has to do."""
+    of_row = chunks[chunks.row == row]
+    r, taken = of_row.iloc[0], of_row[of_row.chunk // STEP_CHUNKS == step]
+    names = {TOKENS: f"token {r['index']}", WEIGHTS: f"row {r['index']} of the tile", PAST: f"{PAST}, never copied"}
+    dropped = "" if r.what == TOKENS else " (its sums are dropped)"
+    roles = [text for at, text in ((r.a, f"row {r.a} of A{dropped}"), (r.b, f"row {r.b} of B")) if at >= 0]
+    places = [f"chunk {chunk} at place {at}" for chunk, at in zip(taken.chunk, places_of(taken), strict=True)]
+    copied, results = chunks[chunks.thread == thread], sums[sums.result & (sums.thread == thread)]
+    rows = ", ".join(map(str, copied.row))
+    copies = f"copies chunk {copied.chunk.iloc[0]} of rows {rows}" if len(copied) else "copies nothing"
+    tokens = " and ".join(map(str, results.a.unique()))
+    has = f"has {len(results)} sums of token{'s' * (results.a.nunique() > 1)} {tokens}" if tokens else "has no result"
+    return [
+        f"row {row} of the stage  →  {names[r.what]}  →  {' and '.join(roles)}",
+        f"its k16 {step}  →  {', '.join(places)} of 128 bytes: XOR {row % wgmma.ROW_STEP}, the row mod 8",
+        f"thread {thread}  →  {copies}  →  lane {thread % WARP} of warp {thread // WARP} {has}",
+    ]

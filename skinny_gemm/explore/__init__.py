@@ -3,7 +3,7 @@
 from importlib import import_module
 
 _NAMES = {
-    "balanced_splitk": "ScatterExplorer WarpRingExplorer WavesExplorer",
+    "balanced_splitk": "ScatterExplorer WarpRingExplorer WavesExplorer WgmmaStageExplorer",
     "base": "export_dir shown",
     "cells": "broken_ring broken_settle compare_with_fp64 conflicts environment show show_verdicts without_barriers",
     "mailbox": "MailboxExplorer error_of",

@@ -1,4 +1,6 @@
-"""Balanced split-K: what waves of equal tiles cost, the ring of each warp, and how a cluster adds up its sums."""
+"""The balanced kernels: what waves of equal tiles cost, the ring of each warp, how a cluster adds up its sums, and a
+stage as `wgmma` reads it.
+"""
 
 from functools import partial
 
@@ -11,18 +13,21 @@ from ..figures import balanced as figures
 from ..figures.cluster import traffic_view
 from ..figures.export import provenance
 from ..layouts import balanced_splitk as layout
+from ..layouts import fragments
+from ..layouts import wgmma_splitk as wgmma
 from ..problem import GemmProblem
 from ..runtime.trials import Trial
-from ..tactics import BalancedSplitKTactic
-from ..tactics.balanced_splitk import REGISTERS, VALUES
+from ..tactics import BalancedSplitKTactic, WgmmaSplitKTactic
+from ..tactics.balanced_splitk import REGISTERS, TOKEN_TILES, VALUES
 from ..tactics.base import FIRST
-from .base import Picture, View, ViewExplorer
+from .base import Picture, View, ViewExplorer, facts_of
 from .controls import choice, slider, toggles
-from .markup import source_of
+from .markup import source_of, verdict
 from .traced import AROUND, GPU, SteppedExplorer, schedules
 
 K = 7168  #: that bytes are counted for
 M, MAX_STAGES = 8, 4  #: of the rings: they look the same with more tokens
+ROW_TILES = 128  #: of the tactic whose stage is shown
 OVER_TIME, WHO = "over time", "owners and pushes"
 
 
@@ -83,7 +88,7 @@ class WarpRingExplorer(SteppedExplorer):
 
     def views(self) -> list[View]:
         time = self.cursor.value
-        stem = f"warp-rings-{self.stem}-{self.schedule_stem}-t{time}"
+        stem = f"warp-rings-{self.stem}-{self.schedule_stem}-{self.moment_stem}"
         timeline = partial(figures.ring_timeline, self.spans, self.tactic.stages, time, self.window())
         return [View(self.timeline, stem, timeline, self.spans, self.facts(time=time, shown=self.view.value))]
 
@@ -137,7 +142,45 @@ class ScatterExplorer(SteppedExplorer):
         traffic, (moved, _) = partial(traffic_view, self.matrices), self.matrices.values()
         now, of_fragment = self.facts(time=time, shown=self.view.value), self.facts("model", fragment=fragment)
         return [
-            View(self.timeline, f"scatter-{stem}-{self.schedule_stem}-t{time}", timeline, self.spans, now),
+            View(self.timeline, f"scatter-{stem}-{self.schedule_stem}-{self.moment_stem}", timeline, self.spans, now),
             View(self.owners, f"scatter-owners-{stem}-f{fragment}", owners, self.parts, of_fragment),
             View(self.traffic, f"scatter-traffic-{stem}", traffic, moved, self.facts()),
         ]
+
+
+class WgmmaStageExplorer(ViewExplorer):
+    """A stage of wgmma split-K: which chunk lies where, what `wgmma` reads, and which thread has which sums."""
+
+    def __init__(self) -> None:
+        self.token_tile, self.rows = choice("token_tile", TOKEN_TILES, 24), slider("rows of the tile", 1, 128, 44)
+        self.row, self.step = slider("row", 0, 71, 27, "340px"), slider("k16", 0, 3, 1, "200px")
+        self.thread = slider("thread", 0, wgmma.GROUP - 1, 37, "340px")
+        self.verdict, self.picture = widgets.HTML(), Picture()
+        used = wgmma.atom_offset, wgmma.copied, wgmma.descriptor, wgmma.sum_element, fragments.wgmma_element
+        rows = [(self.token_tile, self.rows), (self.row, self.step, self.thread)]
+        super().__init__(rows, [self.verdict, self.picture, widgets.HTML(source_of(*used))])
+
+    @property
+    def tactic(self) -> WgmmaSplitKTactic:
+        return WgmmaSplitKTactic(ROW_TILES, 1, 2, wgmma.ATOM_K, 2, self.token_tile.value)
+
+    @property
+    def problem(self) -> GemmProblem:
+        return GemmProblem(self.token_tile.value, ROW_TILES * self.rows.value, K)
+
+    def draw(self) -> None:
+        t, rows = self.tactic, self.rows.value
+        with self.quietly():
+            self.row.max = wgmma.stage_rows(rows, t.token_tile) - 1
+        size = wgmma.stage_bytes(rows, t.token_tile, t.k_chunk)
+        held = f"a stage has {size:,} B, and a thread {wgmma.whole_rows(rows) // 2} registers of sums"
+        self.verdict.value = verdict(t.why_not(self.problem, GPU), held)
+        super().draw()
+
+    def views(self) -> list[View]:
+        tokens, rows = self.token_tile.value, self.rows.value
+        lit = {name: getattr(self, name).value for name in ("row", "step", "thread")}
+        chunks, sums = readings.stage_chunks(rows, tokens), readings.wgmma_sums(rows, tokens)
+        stem = "-".join(["wgmma-stage", f"{tokens}x{rows}", *(f"{name}{value}" for name, value in lit.items())])
+        figure = partial(figures.wgmma_view, chunks, sums, **lit)
+        return [View(self.picture, stem, figure, chunks, facts_of("model", self.tactic, self.problem, **lit))]

@@ -133,6 +133,11 @@ class SteppedExplorer(TracedExplorer):
         low = max(0, self.cursor.value - WINDOW // 2)
         return (low, low + WINDOW) if self.view.value == AROUND else None
 
+    @property
+    def moment_stem(self) -> str:
+        """The time at the cursor, and whether only what is around it is shown, as part of a file's name."""
+        return f"t{self.cursor.value}" + "-around" * (self.view.value == AROUND)
+
     def clear(self) -> None:
         super().clear()
         self.doing.value = ""

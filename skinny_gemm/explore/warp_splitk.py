@@ -104,6 +104,6 @@ class PipelineExplorer(SteppedExplorer):
     def views(self) -> list[View]:
         tactic, time = self.tactic, self.cursor.value
         ring = f"{tactic.k_tile}x{tactic.stages}x{tactic.b_loader_warps}x{tactic.trigger}"
-        stem = f"pipeline-{ring}-{self.k.value}-{self.schedule_stem}-t{time}"
+        stem = f"pipeline-{ring}-{self.k.value}-{self.schedule_stem}-{self.moment_stem}"
         timeline = partial(figures.timeline, self.spans, self.phases, self.roles, time, self.window())
         return [View(self.timeline, stem, timeline, self.spans, self.facts(time=time, shown=self.view.value))]

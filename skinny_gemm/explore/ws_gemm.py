@@ -190,8 +190,9 @@ class SettleExplorer(SteppedExplorer):
         owners = partial(owner_view, self.parts, self.rt.value * self.kq.value, cta)
         traffic, (moved, _) = partial(traffic_view, self.matrices), self.matrices.values()
         now = self.facts(cta=cta, time=time, shown=self.view.value)
+        moment = f"settle-{stem}-{self.schedule_stem}-cta{cta}-{self.moment_stem}"
         return [
-            View(self.timeline, f"settle-{stem}-{self.schedule_stem}-cta{cta}-t{time}", timeline, self.spans, now),
+            View(self.timeline, moment, timeline, self.spans, now),
             View(self.owners, f"settle-owners-{stem}-cta{cta}", owners, self.parts, self.facts("model")),
             View(self.traffic, f"settle-traffic-{stem}", traffic, moved, self.facts()),
         ]

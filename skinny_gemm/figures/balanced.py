@@ -1,16 +1,21 @@
-"""Pictures of balanced split-K: the rows that SMs stream, the rings of one CTA and the sums of a cluster over time.
+"""Pictures of the balanced kernels: the rows that SMs stream, the rings of one CTA and the sums of a cluster over time,
+and what `wgmma` reads and where its sums are.
 
 Colour is the wave of an SM's rows, the stage of a ring, the CTA of a cluster: of a fragment its owner, of a warp its
-own. Time is the trace's logical time: the order of events, not cycles.
+own; of a chunk in shared memory the four banks that serve it. Time is the trace's logical time: the order of events,
+not cycles.
 """
+
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
 from ..analysis import balanced as readings
-from ..layouts.fragments import MMA_M, MMA_N
+from ..layouts.fragments import MMA_M, MMA_N, WARPGROUP, WGMMA_M
 from ..layouts.swizzle import ELEMENT_BYTES
+from ..layouts.wgmma_splitk import ROW_STEP
 from . import style
 from .marks import COLORS, draw_blocks, draw_lanes, lane_key, looks_of
 from .panel import Panel, rectangles, tick_step
@@ -210,6 +215,112 @@ def cluster_timeline(
     for each in (panel, bottom):
         each.cursor(time, zorder=5)
     return fig
+
+
+def wgmma_view(chunks: pd.DataFrame, sums: pd.DataFrame, row: int = 0, step: int = 0, thread: int = 0) -> Figure:
+    """A stage of wgmma split-K (`stage_chunks`), eight rows of it as they lie in memory, and the sums (`wgmma_sums`).
+
+    Lit: `row` of the stage and the chunks of k16 `step`; dots: what `thread` copies, and the results that it has.
+    """
+    fig = style.figure(12, 7.3)
+    _draw_stage(fig, chunks, row, thread)
+    _draw_pattern(fig, chunks[chunks.row // ROW_STEP == row // ROW_STEP], row, step)
+    _draw_sums(fig, sums, chunks[chunks.row == row].iloc[0], thread)
+    words = Panel(fig, 0.35, 6.3, 11, 0.1)
+    for i, sentence in enumerate(readings.stage_sentences(chunks, sums, row, step, thread)):
+        words.sentence(sentence, 0, 38 - 20 * i, "normal" if i else "bold")
+    return fig
+
+
+def _draw_stage(fig: Figure, chunks: pd.DataFrame, row: int, thread: int) -> None:
+    """All rows of a stage by K chunk, what they are, and which of them `wgmma` reads as A and as B."""
+    each, per_row = chunks[chunks.chunk == 0], int(chunks.chunk.max()) + 1
+    panel = Panel(fig, 1.5, 0.9, 2.1, 4.8, (0, per_row), (max(len(each), WGMMA_M), 0))
+    _draw_chunks(panel, rectangles(chunks.chunk, chunks.row), chunks, min(0.3, 20 / len(each)))
+    panel.boxes([(0, row, per_row, 1)], "none", edgecolor=LIGHT.vermillion, linewidth=2, zorder=3)
+    copied = chunks[chunks.thread == thread]
+    panel.line(copied.chunk + 0.5, copied.row + 0.5, style.ON_FILL, linestyle="", marker="o", markersize=3.2, zorder=4)
+    for what, rows in each.groupby("what", sort=False).row:
+        many = f"{len(rows)} " + ("tokens" if what == readings.TOKENS else "row" if len(rows) == 1 else "rows")
+        name = what if what == readings.PAST else f"{what}, {many}"
+        panel.labels([(0, (rows.min() + rows.max() + 1) / 2)], [name], ha="right", offset=(-8, 0))
+    for i, (name, start, end) in enumerate([("A", 0, WGMMA_M), ("B", int(each.row[each.b == 0].iloc[0]), len(each))]):
+        x = per_row * (1.08 + 0.16 * i)
+        edges = [[(x - 0.15, y), (x, y)] for y in (start, end)]
+        panel.lines([[(x, start), (x, end)], *edges], LIGHT.ink, clip=False, linewidths=1.8)
+        panel.labels([(x, (start + end) / 2)], [name], ha="left", offset=(5, 0), weight="bold")
+    panel.column_names(range(per_row), LIGHT.muted)
+    panel.note(0.5, 0, "16-byte chunk of 64 K elements", va="top", offset=(0, -19))
+    panel.title("a stage, by row and K")
+
+
+def _draw_pattern(fig: Figure, chunks: pd.DataFrame, row: int, step: int) -> None:
+    """Eight rows as they lie in memory, 128 bytes a line, with the chunk that is in each place."""
+    first, places = int(chunks.row.min()), readings.places_of(chunks)
+    panel = Panel(fig, 5.05, 2.7, 2.7, 3.0, (0, int(places.max()) + 1), (first + ROW_STEP, first))
+    cells, taken = rectangles(places, chunks.row), (chunks.chunk // readings.STEP_CHUNKS == step).to_numpy()
+    _draw_chunks(panel, cells, chunks, 1)
+    there = (chunks.what != readings.PAST).to_numpy()
+    for some, look in ((taken, dict(size=11, weight="bold")), (~taken, dict(size=9))):
+        panel.labels(cells[some & there, :2] + 0.5, chunks.chunk[some & there], style.ON_FILL, **look)
+    inner = cells[taken] + [0.07, 0.07, -0.14, -0.14]
+    panel.boxes(inner[there[taken]], "none", edgecolor=style.ON_FILL, linewidth=1.4)
+    panel.boxes([(0, row, panel.x[1], 1)], "none", edgecolor=LIGHT.vermillion, linewidth=2.4, zorder=3)
+    rows = first + np.arange(ROW_STEP)
+    panel.labels([(0, i + 0.5) for i in rows], rows, LIGHT.muted, ha="right", offset=(-6, 0))
+    panel.column_names(range(0, 4 * panel.x[1], 4), LIGHT.muted)
+    panel.note(0.5, 0, "first of four banks", va="top", offset=(0, -19))
+    panel.title("eight rows in memory")
+    said = (
+        "number: the chunk of its row that is there",
+        "outlined: what one wgmma takes of these rows",
+        "dots: what the thread copies, and its results",
+        "hatched: never copied, or never stored",
+        "number of a sum's block: its fragment",
+    )
+    for i, text in enumerate(said):
+        panel.note(0, 0, text, LIGHT.muted, ha="left", va="top", offset=(-24, -46 - 15 * i))
+
+
+def _draw_chunks(panel: Panel, cells: np.ndarray, chunks: pd.DataFrame, edge: float) -> None:
+    """The chunks at `cells`, filled by the banks that serve them; hatched where nothing is copied."""
+    past, banks = (chunks.what == readings.PAST).to_numpy(), COLORS[readings.places_of(chunks)]
+    panel.boxes(cells[~past], banks[~past], edgecolor=LIGHT.paper, linewidth=edge)
+    panel.boxes(cells[past], IDLE["facecolor"], **IDLE)
+
+
+def _draw_sums(fig: Figure, sums: pd.DataFrame, at: Any, thread: int) -> None:
+    """The accumulator by rows of A and B: fragments, hatched what is no result, and a dot for each one of `thread`.
+
+    `at` has the rows of A and of B that are lit, -1 for none.
+    """
+    columns = int(sums.b.max()) + 1
+    panel = Panel(fig, 8.75, 0.9, 2.95, 4.8, (0, columns), (WGMMA_M, 0))
+    results, stored = sums[sums.result], sums[sums.fragment >= 0].drop_duplicates("fragment")
+    tokens, rows = int(results.a.max()) + 1, int(results.b.max()) + 1
+    blocks = rectangles(stored.b // MMA_N * MMA_N, stored.a // MMA_M * MMA_M, MMA_N, MMA_M)
+    panel.boxes(blocks, LIGHT.faint, edgecolor=LIGHT.paper, linewidth=1)
+    for hatched in ((0, tokens, columns, WGMMA_M - tokens), (rows, 0, columns - rows, tokens)):
+        panel.boxes([hatched], IDLE["facecolor"], **IDLE)
+    middles = (blocks[:, :2] + np.minimum(blocks[:, :2] + blocks[:, 2:], (rows, tokens))) / 2  # of the results
+    panel.labels(middles, stored.fragment, size=9 if len(blocks) < 36 else 7.5)
+    mine = results[results.thread == thread]
+    panel.line(mine.b + 0.5, mine.a + 0.5, LIGHT.ink, linestyle="", marker="o", markersize=3.2, zorder=4)
+    panel.lines([[(0, MMA_M * w), (columns, MMA_M * w)] for w in range(WARPGROUP + 1)], LIGHT.muted, linewidths=0.9,
+                clip=False)  # fmt: skip
+    strips = np.array([(0, at.a, columns, 1), (at.b, 0, 1, WGMMA_M)])[[at.a >= 0, at.b >= 0]]
+    panel.boxes(strips, "none", edgecolor=LIGHT.vermillion, linewidth=1.6, zorder=3)
+    for warp in range(WARPGROUP):
+        at_warp = [(0, MMA_M * (warp + 0.5))]
+        panel.labels(at_warp, [f"warp {warp}"], ha="right", offset=(-8, 7))
+        panel.labels(
+            at_warp, [f"A {MMA_M * warp} to {MMA_M * warp + MMA_M - 1}"], LIGHT.muted, ha="right", offset=(-8, -7)
+        )
+    step = int(tick_step(columns, 8, least=8))
+    panel.labels([(b + 0.5, WGMMA_M) for b in range(0, columns, step)], range(0, columns, step), LIGHT.muted, va="top",
+                 offset=(0, -4))  # fmt: skip
+    panel.note(0.5, 0, "row of B", va="top", offset=(0, -19))
+    panel.title("sums, by row of A and B")
 
 
 def _span(low: int, high: int) -> str:

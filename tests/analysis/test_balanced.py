@@ -4,16 +4,23 @@
 - a warp goes through its turns in order, in the stage of each, which it multiplies when its copies are there and fills
   when it has been read; x is loaded or copied after the previous grid, the first weights may be in registers before;
 - no warp waits for another one until it has left its sums: under some schedule one is done before another begins;
-- a fragment is pushed once by each CTA, behind the cluster barrier, and finished by its owner when all of it is there.
+- a fragment is pushed once by each CTA, behind the cluster barrier, and finished by its owner when all of it is there;
+- the kernel with `wgmma` copies each chunk of a stage where the table says and by that thread, its descriptors lead
+  there, and each result is one thread's, in the fragment in which that warp stores it.
 """
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from skinny_gemm.analysis import balanced, cluster
+from skinny_gemm.layouts import descriptors, wgmma_splitk
+from skinny_gemm.problem import GemmProblem
+from skinny_gemm.runtime.trials import traced
+from skinny_gemm.tactics import WgmmaSplitKTactic
 from skinny_gemm.tactics.balanced_splitk import MOST_ROWS, RING
 from skinny_gemm.tactics.base import LAST
 from tests.support import traces
@@ -190,3 +197,79 @@ def test_a_fragment_is_told_in_words():
     assert first == "fragment 5  →  rows 32 to 47 of the tile, tokens 8 to 15  →  owner CTA 1 = 5 mod 4, slot 1"
     assert second.startswith("in each CTA warp 1 adds the sums of 2 warps")
     assert second.endswith("to the owner, whose warp 1 adds those of 4 CTAs")
+
+
+STAGES = [(24, 40), (24, 44), (64, 3), (48, 17), (32, 129)]  #: token tile, rows
+
+
+def of_stage(table):
+    """{(x or weights, index, chunk): (address, thread)} of what is copied."""
+    copied = table[table.what != balanced.PAST]
+    return {
+        (r.what, r.index_, r.chunk): (r.address, r.thread)
+        for r in copied.rename(columns={"index": "index_"}).itertuples()
+    }
+
+
+def test_the_kernel_copies_each_chunk_where_the_table_says_and_by_that_thread():
+    problem, tokens, rows = GemmProblem(24, 44, 128), 24, 44
+    tactic = WgmmaSplitKTactic(1, 1, 1, 64, 2, tokens)
+    run = traced(tactic, problem, "sm_90a", "in_order", ("cp.async", "st.shared")).table
+    of_weights = run[run.opcode.str.contains("cache_hint")]
+    of_x = run[run.opcode.str.fullmatch("cp.async.cg.shared.global")]
+    found = {}
+    for what, copies in ((balanced.WEIGHTS, of_weights), (balanced.TOKENS, of_x)):
+        start = min(min(r.source) for r in copies.itertuples())
+        for r in copies.itertuples():
+            lanes = np.flatnonzero([r.active >> lane & 1 for lane in range(32)])
+            for lane, to, source in zip(lanes, r.addresses, r.source, strict=True):
+                row, byte = divmod(source - start, 2 * problem.k)
+                if byte < 128:  # of the first turn, which is in the first stage
+                    found[what, row, byte // 16] = (to, 32 * r.warp + lane)
+    assert found == of_stage(balanced.stage_chunks(rows, tokens)) and len(found) == 8 * (tokens + rows)
+    sums = balanced.wgmma_sums(rows, tokens)
+    stored = {(r.warp, a // 512) for r in run[run.opcode.str.startswith("st.shared")].itertuples() for a in r.addresses}
+    assert stored == {*zip(sums.thread // 32, sums.fragment, strict=True)} - {(2, -1), (3, -1)}
+
+
+@pytest.mark.parametrize(("tokens", "rows"), STAGES)
+def test_descriptors_lead_to_the_chunks_of_the_table(tokens, rows):
+    table = balanced.stage_chunks(rows, tokens)
+    assert len({*table.address}) == len(table) and {*table.address} == {*range(0, 16 * len(table), 16)}
+    for operand, first in (("a", 0), ("b", tokens)):
+        read = table[table[operand] >= 0]
+        step, half = np.divmod(read.chunk, balanced.STEP_CHUNKS)
+        words = wgmma_splitk.descriptor(wgmma_splitk.ATOM_ROW_BYTES * first + 32 * step.to_numpy())
+        told = descriptors.decoded(words)
+        width = np.array(descriptors.WIDTHS)[told.mode]
+        at = descriptors.chunk_address(read[operand].to_numpy(), half.to_numpy(), told.start, 16, told.stride, width)
+        assert at.tolist() == read.address.tolist()
+    assert (
+        len(table[table.a >= 0]) == 8 * 64 and (table.b.max() + 1) % 8 == 0 and (table.a[table.what == "x"] >= 0).all()
+    )
+
+
+@pytest.mark.parametrize(("tokens", "rows"), STAGES)
+def test_every_result_is_one_threads_in_the_fragment_that_its_warp_stores(tokens, rows):
+    sums = balanced.wgmma_sums(rows, tokens)
+    assert not sums.duplicated(["a", "b"]).any() and len(sums) == 64 * wgmma_splitk.whole_rows(rows)
+    results = sums[sums.result]
+    assert len(results) == tokens * rows and results.a.max() == tokens - 1 and results.b.max() == rows - 1
+    assert (results.a // 16 == results.thread // 32).all() and (results.fragment >= 0).all()
+    for r in results.sample(50, random_state=0).itertuples():
+        places = [wgmma_splitk.sum_element(r.fragment, r.thread % 32, word, tokens) for word in range(4)]
+        assert (r.b, r.a) in places
+    assert sums.fragment.max() + 1 == wgmma_splitk.fragments(rows, tokens)
+
+
+def test_a_stage_of_wgmma_is_told_in_words():
+    chunks, sums = balanced.stage_chunks(44, 24), balanced.wgmma_sums(44, 24)
+    row, step, thread = balanced.stage_sentences(chunks, sums, 27, 1, 37)
+    assert row == "row 27 of the stage  →  row 3 of the tile  →  row 27 of A (its sums are dropped) and row 3 of B"
+    assert step == "its k16 1  →  chunk 2 at place 1, chunk 3 at place 0 of 128 bytes: XOR 3, the row mod 8"
+    assert thread.startswith("thread 37  →  copies chunk 5 of rows 4, 20, 28, 44, 60  →  lane 5 of warp 1 ")
+    assert thread.endswith("has 12 sums of token 17"), "token 25 is none of 24"
+    row, _, thread = balanced.stage_sentences(chunks, sums, 70, 0, 127)
+    assert row == "row 70 of the stage  →  past the tile, never copied  →  row 46 of B"
+    assert thread.endswith("lane 31 of warp 3 has no result")
+    assert balanced.stage_sentences(chunks, sums, 5, 0, 0)[0] == "row 5 of the stage  →  token 5  →  row 5 of A"

@@ -1,4 +1,4 @@
-"""Notebook 10 in a real browser: controls move, and the page tells of the new cut, ring and cluster."""
+"""Notebook 10 in a real browser: controls move, and the page tells of the new cut, ring, cluster and stage."""
 
 import re
 
@@ -8,7 +8,7 @@ def said(screen) -> str:
     return re.sub(r"\s+", " ", screen.inner_text())
 
 
-def test_waves_rings_and_the_reduce_scatter(notebook):
+def test_waves_rings_the_reduce_scatter_and_a_stage(notebook):
     nb = notebook("10_balanced_splitk.ipynb")
     nb.run_all()
     waves, ring, scatter = nb.output(1), nb.output(7), nb.output(15)
@@ -27,4 +27,9 @@ def test_waves_rings_and_the_reduce_scatter(notebook):
     nb.slide("fragment", +1)
     assert "fragment 4 → rows 32 to 47" in said(scatter)
     assert "has not started" in said(nb.output(19)), "the interpreter misses the cluster barrier"
+
+    stage = nb.output(22)
+    assert "row 27 of A (its sums are dropped) and row 3 of B" in said(stage)
+    nb.slide("k16", +2)
+    assert "its k16 3 → chunk 6 at place 5, chunk 7 at place 4" in said(stage)
     assert nb.problems == []

@@ -42,10 +42,10 @@ def steps(name: str, control, values=None) -> None:
 def tactic() -> Iterator[tuple]:
     """Every kind of step of the tactic explorer, with every kernel and each kind of chart."""
     it = explore.TacticExplorer()
-    for kernel, shape in (("warp-splitk", None), ("balanced-splitk", None), ("ws-gemm", (560, 7168))):
-        if shape:
+    for kernel in ("warp-splitk", "balanced-splitk", "wgmma-splitk", "ws-gemm"):
+        if kernel == "ws-gemm":
             it.model.value = None
-            it.n.value, it.k.value = shape
+            it.n.value, it.k.value = 560, 7168
         it.kernel.value = kernel
         for shown in SHOWN:
             it.shown.value, it.m.value = shown, 8
@@ -92,6 +92,7 @@ def others() -> Iterator[tuple]:
         "WavesExplorer": ("n", "tile", "sms"),
         "WarpRingExplorer": ("view", "cursor"),
         "ScatterExplorer": ("view", "cursor", "fragment"),
+        "WgmmaStageExplorer": ("token_tile", "rows", "row", "step", "thread"),
         "GatherExplorer": ("block",),
         "SettleExplorer": ("view", "cta", "cursor"),
         "PitchExplorer": ("k", "ks"),

@@ -1,9 +1,15 @@
-"""The explorers of balanced split-K follow their controls, offer only what can run, and say what an export is of."""
+"""The explorers of the balanced kernels follow their controls, offer only what can run, and say what an export is of.
+
+A second export writes the same again; one of something else does not replace it.
+"""
 
 from itertools import product
 
-from skinny_gemm.explore import ScatterExplorer, WarpRingExplorer, WavesExplorer
-from skinny_gemm.explore.traced import WINDOW
+import pytest
+
+from skinny_gemm.explore import ScatterExplorer, WarpRingExplorer, WavesExplorer, WgmmaStageExplorer
+from skinny_gemm.explore.base import pictures_in
+from skinny_gemm.explore.traced import AROUND, WINDOW
 from tests.support.widgets import facts_of, text
 
 
@@ -94,3 +100,50 @@ def test_a_cluster_waits_for_its_last_warp_to_start_and_not_to_be_done():
     waits, starts = spans[spans.what == "wait cluster"], spans[spans.what == "arrive"]
     assert waits.end.min() > starts.end.max() > spans.start[spans.what == "store"].min()
     assert waits.end.min() < spans.end[spans.what == "push"].min() < spans.end[spans.what == "wait CTA"].max()
+
+
+def test_the_stage_of_wgmma_follows_its_controls(tmp_path):
+    """What notebook 10 says, and answers to its questions on wgmma."""
+    explorer = WgmmaStageExplorer()
+    assert explorer.trouble.value == "" and explorer.row.max == 71
+    assert "row 27 of A (its sums are dropped) and row 3 of B" in explorer.picture.value
+    assert "9,216 B, and a thread 24 registers" in text(explorer.verdict)
+    explorer.thread.value = 64
+    assert "lane 0 of warp 2 has no result" in explorer.picture.value
+    explorer.token_tile.value = 64
+    assert "lane 0 of warp 2 has 24 sums of tokens 32 and 40" in explorer.picture.value
+    explorer.row.value = explorer.row.max
+    assert explorer.row.value == 111 and "past the tile, never copied  →  row 47 of B" in explorer.picture.value
+    explorer.token_tile.value = 24
+    assert explorer.row.value == 71, "of a lower stage"
+    explorer.rows.value = 32
+    assert "needs tiles of 40 rows" in text(explorer.verdict) and explorer.trouble.value == ""
+    explorer.rows.value = 33
+    assert "OK" in text(explorer.verdict)
+    explorer.token_tile.value, explorer.rows.value, explorer.thread.value = 8, 1, 127
+    assert "copies nothing" in explorer.picture.value and explorer.trouble.value == ""
+    facts = facts_of(explorer.export(tmp_path))
+    assert (facts["kernel"], facts["source"], facts["thread"]) == ("wgmma-splitk", "model", 127)
+    assert "descriptor" in text(explorer.children[-2])
+
+
+@pytest.mark.parametrize("kind", [WavesExplorer, WarpRingExplorer, ScatterExplorer, WgmmaStageExplorer])
+def test_a_second_export_writes_the_same_and_changes_nothing_on_screen(kind, tmp_path):
+    explorer = kind()
+    screen = [picture.value for picture in pictures_in(explorer)]
+    first, second = (
+        {path.name: path.read_bytes() for path in explorer.export(tmp_path / name)} for name in ("first", "second")
+    )
+    assert first == second and len(first) == 5 * len(screen)
+    assert [picture.value for picture in pictures_in(explorer)] == screen
+
+
+@pytest.mark.parametrize("kind", [WarpRingExplorer, ScatterExplorer])
+def test_exports_of_the_whole_run_and_of_a_part_stand_side_by_side(kind, tmp_path):
+    explorer = kind()
+    whole = explorer.export(tmp_path)[:5]
+    before = [path.read_bytes() for path in whole]
+    explorer.view.value = AROUND
+    part = explorer.export(tmp_path)[:5]
+    assert not {*whole} & {*part} and [path.read_bytes() for path in whole] == before
+    assert facts_of(part)["shown"] == AROUND != facts_of(whole)["shown"]

@@ -1,5 +1,5 @@
-"""The pictures of balanced split-K: every row of a weight is drawn once, warps, turns and fragments are named, and what
-is lit, in a window or under the cursor is what was asked for.
+"""The pictures of the balanced kernels: every row of a weight is drawn once, warps, turns and fragments are named, a
+stage is what memory holds, and what is lit, in a window or under the cursor is what was asked for.
 """
 
 import pytest
@@ -10,6 +10,7 @@ from matplotlib.patches import PathPatch
 from skinny_gemm.analysis import balanced as readings
 from skinny_gemm.figures import balanced as figures
 from skinny_gemm.figures import style
+from skinny_gemm.figures.panel import Labels
 from skinny_gemm.figures.style import LIGHT
 from tests.support import traces
 from tests.support.drawings import rectangles, texts
@@ -74,3 +75,32 @@ def test_the_cluster_over_time_says_what_arrives_and_marks_who_has_come():
     assert len(marks.get_xdata()) == SCATTER.cluster * SCATTER.warps
     narrow = texts(figures.cluster_timeline(spans, landings, 50, (20, 60)))
     assert "40" in narrow and "200" not in narrow
+
+
+@pytest.mark.parametrize(("tokens", "rows"), [(24, 44), (64, 35), (8, 40)])
+def test_a_stage_of_wgmma_is_drawn_chunk_by_chunk_and_its_sums_by_fragment(tokens, rows):
+    chunks, sums = readings.stage_chunks(rows, tokens), readings.wgmma_sums(rows, tokens)
+    row, thread = tokens + rows - 1, 37
+    fig = figures.wgmma_view(chunks, sums, row, 2, thread)
+    said = texts(fig)
+    assert {*readings.stage_sentences(chunks, sums, row, 2, thread), "A", "B", f"x, {tokens} tokens", "warp 3"} <= set(
+        said
+    )
+    assert (readings.PAST in said) == (rows % 8 > 0)
+    copied = chunks[chunks.what != readings.PAST]
+    there = int((copied.row // 8 == row // 8).sum())  # in the eight rows that are drawn once more
+    assert sum(rectangles(fig, fill) for fill in style.BANK_GROUPS) == len(copied) + there
+    assert rectangles(fig, LIGHT.faint) == sums.fragment.max() + 1
+    in_stage, in_sums = (a for a in fig.artists if isinstance(a, Line2D) and a.get_marker() == "o")
+    assert len(in_stage.get_xdata()) == (chunks.thread == thread).sum()
+    assert len(in_sums.get_xdata()) == (sums.result & (sums.thread == thread)).sum()
+
+
+def test_what_lies_beside_each_other_in_the_picture_does_so_in_memory():
+    """The numbers of the eight rows are, line by line, the chunks in the order of their addresses."""
+    chunks = readings.stage_chunks(44, 24)
+    fig = figures.wgmma_view(chunks, readings.wgmma_sums(44, 24), 27, 1)
+    numbers = [a for a in fig.artists if isinstance(a, Labels) and a.color == style.ON_FILL]
+    drawn = sorted((y, x, int(text)) for a in numbers for (x, y), text in zip(a.points, a.texts, strict=True))
+    rows = chunks[chunks.row.between(24, 31)].sort_values("address")
+    assert [chunk for _, _, chunk in drawn] == rows.chunk.tolist()
