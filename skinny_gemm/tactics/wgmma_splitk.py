@@ -173,7 +173,7 @@ class WgmmaSplitKTactic(Tactic):
 
         - Clusters half and twice as large, and for the heuristic's two clusters in a place.
         - Two groups with short chunks, or one with long ones: as many bytes a barrier, but twice the warps; and the
-          heuristic's, where K allows neither.
+          heuristic's, where it has another shape: 2112 is no multiple of 128.
         - The deepest ring, and the deepest that leaves room for a second CTA: in a chain that of the next launch.
         - Dependents last, since x of many tokens queues behind their weights; with the deepest ring also first.
         """
