@@ -42,7 +42,12 @@ def steps(name: str, control, values=None) -> None:
 def tactic() -> Iterator[tuple]:
     """Every kind of step of the tactic explorer, with every kernel and each kind of chart."""
     it = explore.TacticExplorer()
-    for kernel, shape in (("warp-splitk", None), ("balanced-splitk", None), ("ws-gemm", (560, 7168))):
+    for kernel, shape in (
+        ("warp-splitk", None),
+        ("balanced-splitk", None),
+        ("wgmma-splitk", None),
+        ("ws-gemm", (560, 7168)),
+    ):
         if shape:
             it.model.value = None
             it.n.value, it.k.value = shape
