@@ -149,9 +149,14 @@ class Balanced(ABC):
     @cute.jit
     def reduce(self, acc, biases, out, m, at):
         """Adds the units' sums in order and, in a cluster, those of its CTAs; stores the results."""
-        t = self.tactic
         self.store_sums(acc, at)
         cute.arch.sync_threads()
+        self.finish(biases, out, m, at)
+
+    @cute.jit
+    def finish(self, biases, out, m, at):
+        """Adds up and stores fragment by fragment, in a cluster those that this CTA owns."""
+        t = self.tactic
         if cutlass.const_expr(t.cluster > 1):
             self.send(at)
         for i in cutlass.range_constexpr(self.rounds):

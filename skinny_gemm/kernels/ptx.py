@@ -36,11 +36,13 @@ def _store(instruction, address, *words):
 
 
 load_shared_b32 = partial(_load, "ld.shared.b32", Int32, 1)
+load_shared_b16 = partial(_load, "ld.shared.b16", Int32, 1)  # into the low half, the high one is zero
 load_shared_b32x4 = partial(_load, "ld.shared.v4.b32", Int32, 4)
 # four 8x8 BF16 matrices, one 16-byte row address per lane
 ldmatrix_x4 = partial(_load, "ldmatrix.sync.aligned.m8n8.x4.shared.b16", Int32, 4)
 load_shared_f32 = partial(_load, "ld.shared.f32", Float32, 1)
 load_shared_f32x4 = partial(_load, "ld.shared.v4.f32", Float32, 4)
+store_shared_b16 = partial(_store, "st.shared.b16")  # the low half
 store_shared_b32 = partial(_store, "st.shared.b32")
 store_shared_f32x2 = partial(_store, "st.shared.v2.f32")
 store_shared_f32x4 = partial(_store, "st.shared.v4.f32")

@@ -84,6 +84,19 @@ def accumulator_word(word: Index) -> Index:
     return (word & 1) << 1 | word >> 1
 
 
+def out_chunks(rows: int) -> int:
+    """16-byte chunks of a token's BF16 results in shared memory, where they start as far into a chunk as in `out`.
+
+    An odd number: then neither stores of a fragment nor loads of chunks one behind another have bank conflicts.
+    """
+    return -(-(rows + CHUNK - 1) // CHUNK) | 1
+
+
+def out_offset(token: Index, element: Index, rows: int) -> Index:
+    """Where a token's result `element` lies, counted from the chunk of `out` that the tile's first row is in."""
+    return token * (out_chunks(rows) * CHUNK_BYTES) + element * ELEMENT_BYTES
+
+
 def group_bytes(rows: int, token_tile: int, k_chunk: int, stages: int) -> int:
     """Bytes from one group's ring to the next: room for its stages and, when they are free, for its sums."""
     ring = stages * stage_bytes(rows, token_tile, k_chunk)

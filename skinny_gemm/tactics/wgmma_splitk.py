@@ -74,11 +74,18 @@ class WgmmaSplitKTactic(Tactic):
         """A cluster for each row tile."""
         return self.row_tiles * self.cluster, 1, 1
 
+    @classmethod
+    def lacking(cls, device: Device) -> str | None:
+        """Why `device` runs no tactic at all; None if it does."""
+        if device.arch not in ARCHS:
+            return f"{device.title} is {device.arch}, but only {', '.join(ARCHS)} has wgmma"
+        return None
+
     def why_not(self, problem: GemmProblem, device: Device) -> str | None:
         if reason := self.refusal(problem):
             return reason
-        if device.arch not in ARCHS:
-            return f"{device.title} is {device.arch}, but only {', '.join(ARCHS)} has wgmma"
+        if reason := self.lacking(device):
+            return reason
         for name, values in VALUES.items():
             if getattr(self, name) not in values:
                 return f"{name} is {getattr(self, name)}, but must be one of {', '.join(map(str, values))}"
@@ -102,8 +109,9 @@ class WgmmaSplitKTactic(Tactic):
         if rows > MAX_ROWS:
             return f"a tile would have {rows} rows, but at most {MAX_ROWS} are allowed: raise row_tiles"
         if layout.stage_rows(rows, self.token_tile) < WGMMA_M:
-            needed = f"needs tiles of {WGMMA_M - self.token_tile} rows, but row_tiles makes them {rows} high"
-            return f"token_tile {self.token_tile} {needed}: lower it"
+            least = WGMMA_M - self.token_tile - layout.ROW_STEP + 1
+            needed = f"needs tiles of at least {least} rows, but row_tiles makes them {rows} high"
+            return f"token_tile {self.token_tile} {needed}: lower row_tiles"
         if self.registers(problem) > register_limit(self.threads):
             needed = f"about {self.registers(problem)} registers per thread needed"
             return f"{needed}, {register_limit(self.threads)} available to {self.threads} threads: raise row_tiles"
@@ -139,14 +147,14 @@ class WgmmaSplitKTactic(Tactic):
     @classmethod
     def enumerate(cls, problem: GemmProblem, device: Device) -> list["WgmmaSplitKTactic"]:
         """Every legal tactic of `tilings` with the least token tile that holds M, ascending."""
-        if cls.refusal(problem):
+        if cls.refusal(problem) or cls.lacking(device):
             return []
         return list(_legal(next(tile for tile in TOKEN_TILES if tile >= problem.m), problem.n, problem.k, device))
 
     @classmethod
     def heuristic(cls, problem: GemmProblem, device: Device) -> "WgmmaSplitKTactic":
         """The best by `preference` of those that start dependents first of all."""
-        if reason := cls.refusal(problem):
+        if reason := cls.refusal(problem) or cls.lacking(device):
             raise ValueError(f"{problem.n}x{problem.k} at M = {problem.m}: {reason}")
         legal = [tactic for tactic in cls.enumerate(problem, device) if tactic.trigger == FIRST]
         if not legal:
@@ -164,10 +172,11 @@ class WgmmaSplitKTactic(Tactic):
         """Up to three dozen tactics around the heuristic one; none for so few tokens that `mma` serves them better.
 
         - Clusters half and twice as large, and for the heuristic's two clusters in a place.
-        - The deepest ring: of two groups with short chunks, or of one with long ones, as many bytes a barrier.
+        - The deepest ring: of two groups with short chunks, or of one with long ones, as many bytes a barrier; and of
+          the heuristic's shape, where that is another one: 2112 is no multiple of 128.
         - The deepest that leaves room for a second CTA, in a chain that of the next launch: of one or two groups with
           short chunks, since memory for few stages is left.
-        - Dependents last, since x of many tokens queues behind their weights; with the deepest ring also first.
+        - Dependents last, since x of many tokens queues behind their weights; in the heuristic's cluster also first.
         """
         if problem.m <= MMA_N:
             return []
@@ -175,14 +184,14 @@ class WgmmaSplitKTactic(Tactic):
         for cluster in (self.cluster, self.cluster // 2, 2 * self.cluster):
             tilings = self.tilings(problem, device, cluster)[: 1 + (cluster == self.cluster)] if cluster else []
             for tiling, room in itertools.product(tilings, SHAPES):
-                for shape in SHAPES[room]:
-                    of_shape = [
+                for shape in dict.fromkeys((*SHAPES[room], (self.groups, self.k_chunk))):
+                    same = [
                         t for t in legal if (t.row_tiles, t.cluster, t.groups, t.k_chunk) == (tiling, cluster, *shape)
                     ]
-                    fitting = [t for t in of_shape if occupancy(t.smem_bytes(problem), t.threads, device) > room]
-                    triggers = TRIGGERS if cluster == self.cluster and not room else (LAST,)
-                    deepest = max((t.stages for t in fitting), default=0)
-                    found += [t for t in fitting if t.stages == deepest and t.trigger in triggers]
+                    same = [t for t in same if occupancy(t.smem_bytes(problem), t.threads, device) > room]
+                    deepest = max((t.stages for t in same), default=0)
+                    triggers = TRIGGERS if cluster == self.cluster else (LAST,)
+                    found += [t for t in same if t.stages == deepest and t.trigger in triggers]
         return found
 
 

@@ -16,7 +16,7 @@ from skinny_gemm.explore import conflicts
 from skinny_gemm.layouts import banks, fragments
 from skinny_gemm.layouts import warp_splitk as layout
 from skinny_gemm.problem import GemmProblem
-from skinny_gemm.tactics import BalancedSplitKTactic, WarpSplitKTactic, WsGemmTactic
+from skinny_gemm.tactics import BalancedSplitKTactic, WarpSplitKTactic, WgmmaSplitKTactic, WsGemmTactic
 from tests.support.drawings import texts
 from tests.support.traces import SINGLE_PROBLEM
 
@@ -59,6 +59,18 @@ def test_of_balanced_split_k(text):
     assert (traced.wavefronts[others] == shipped.wavefronts[others]).all()
     assert by[PLAIN].wavefronts["rings, ld"] > 6 and facts["kernel"] == "balanced-splitk"
     assert set(data.access) <= set(texts(fig))
+
+
+@pytest.mark.parametrize("text", ["2,1,2,64,2,32", "4,2,1,128,2,48", "1,4,1,128,1,8"])
+def test_of_wgmma_split_k(text):
+    """wgmma itself is no access of lanes; of the copies those past the tile and past M are missing."""
+    tactic = WgmmaSplitKTactic.parse(text)
+    fig, data, facts = conflicts(tactic, GemmProblem(tactic.token_tile - 1, 72, 512))
+    by = {source: rows.set_index("access") for source, rows in data.groupby("source")}
+    traced, shipped = by[TRACED], by[SHIPPED]
+    assert len(traced) == (5 if tactic.cluster > 1 else 3) and set(shipped.index) == set(traced.index) - {"rings, ld"}
+    assert (traced.wavefronts == traced.ideal).all() and (shipped.wavefronts == shipped.ideal).all()
+    assert set(data.access) <= set(texts(fig)) and facts["kernel"] == "wgmma-splitk"
 
 
 def test_an_illegal_tactic_is_refused_in_words():

@@ -62,7 +62,7 @@ def test_the_suggested_are_the_fastest_the_default_and_the_runner_up(data):
 
 
 def test_no_more_are_suggested_than_a_review_compares(data):
-    """Of each kernel the fastest and another default, and the runner-up of all, would be seven."""
+    """Of each kernel the fastest and another default, and the runner-up of all, would be more."""
     (record, *_) = (row for row in weight_rows(64, 1024, "chained", "h200", data) if row.m == 8 and row.is_ours)
     rows, standing = [], review.defaults(SMALL, H200)
     for i, (name, default) in enumerate(standing.items()):
@@ -72,9 +72,10 @@ def test_no_more_are_suggested_than_a_review_compares(data):
         rows += [replace(record, kernel=name, tactic=str(tactic), median_us=time) for time, tactic in times]
     found = review.suggested(SMALL, H200, rows, standing)
     fastest = sorted(rows, key=lambda row: row.median_us)
-    assert len(standing) == 3 and len(found) == len(review.LETTERS)
+    assert 2 * len(standing) + 1 > len(found) == len(review.LETTERS)
     dropped = [default for default in standing.values() if default not in [tactic for tactic, _ in found]]
-    assert [str(default) for default in dropped] == [fastest[-1].tactic], "the slowest of all"
+    slowest = fastest[len(found) - 2 * len(standing) - 1 :]
+    assert {str(default) for default in dropped} == {record.tactic for record in slowest}
     assert [note for _, note in found[:2]] == ["fastest", "runner-up"]
 
 

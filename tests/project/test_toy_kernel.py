@@ -225,7 +225,7 @@ def test_the_command_line_lists_its_tactics_and_takes_its_shapes(call):
     assert {row["tactic"] for row in listed} == {"1,0", "1,4", "2,0", "2,4", "4,0", "4,4"}
     assert listed[0]["default"] and listed[0]["warps"] == 4 and listed[0]["smem_bytes"] == 4 * 640
     assert "M is 17, but this kernel takes 1 to 16 tokens" in call(f"tactics toy --m 17 {SIZES}")
-    known = "known are warp-splitk, balanced-splitk, ws-gemm, toy"
+    known = "known are warp-splitk, balanced-splitk, wgmma-splitk, ws-gemm, toy"
     assert f"unknown kernel 'toys': {known}" in call(f"tactics toys --m 1 {SIZES}")
     assert all(row["kernels"]["toy"] is True for row in call("shapes") if row["k"] % 32 == 0)
 

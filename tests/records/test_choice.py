@@ -41,7 +41,7 @@ def data(tmp_path, monkeypatch):
     for name in ("devices.json", "model.json"):
         (tmp_path / name).write_bytes((data_dir() / name).read_bytes())
     monkeypatch.setenv("SKINNY_GEMM_DATA", str(tmp_path))
-    others = {name: kind for name, kind in SHIPPED.items() if name != "balanced-splitk"}
+    others = {name: kind for name, kind in SHIPPED.items() if name in ("warp-splitk", "ws-gemm")}
     with patch.dict(KERNELS, others | {"other": Other}, clear=True):  # and puts back their order
         yield tmp_path
 
@@ -81,6 +81,19 @@ def test_the_fastest_recorded_kernel_is_chosen(record, ours, theirs, winner):
     assert why == (
         f"recorded: warp-splitk {ours:.2f} us at M = 8 in 2026-01-01, other {theirs:.2f} us at M = 8 in 2026-01-01"
     )
+
+
+def test_a_kernel_that_the_device_lacks_instructions_for_is_never_chosen(record):
+    problem, rtx, wgmma = GemmProblem(32, N, K), device.get("rtx5090"), {"wgmma-splitk": SHIPPED["wgmma-splitk"]}
+    with patch("skinny_gemm.records.choice.plain_kernels", lambda output: wgmma):
+        assert choose(problem, H200).why == "neither recorded nor modelled; the heuristic of wgmma-splitk"
+        with pytest.raises(ValueError, match="not wgmma-splitk, 64x1024 at M = 32: .* is sm_120a, but only sm_90a has"):
+            choose(problem, rtx)
+    with patch("skinny_gemm.records.choice.plain_kernels", lambda output: wgmma | {"other": Other}):
+        assert choose(problem, rtx).tactic.kernel == "other"
+        assert chosen(32)[0] == "wgmma-splitk"
+        record("2026-01-01", {("other", 32): 9.0})
+        assert chosen(32)[0] == "other", "a kernel that nothing is recorded of does not compete"
 
 
 def test_equal_times_go_to_the_first_kernel(record):

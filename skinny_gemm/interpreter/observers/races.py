@@ -30,7 +30,7 @@ import numpy as np
 
 from ..asynchronous import UNIT, Copy, Transfer
 from ..errors import RaceError
-from ..parser import SHARED_BASE
+from ..parser import SHARED_BASE, width_of
 from ..place import OFFSET, RANK_SHIFT, Array, Mask, Place
 from .clocks import ALL_LANES, LANE_BITS, Clocks, active_lanes, pick
 
@@ -38,16 +38,23 @@ if TYPE_CHECKING:
     from ..machine import Machine
 
 KEPT_READS = 256  #: reads of another CTA's memory that are remembered before those known to all are forgotten
-WORD = 4  #: bytes of a cell; coarser cells report neighbours that merely share one
+WORD = 4  #: bytes of a cell at most; coarser ones than what is accessed report neighbours that merely share one
 
 
 class Races(Clocks):
-    """Remembers and checks accesses; a *cell* is a word, numbered through all watched CTAs."""
+    """Remembers and checks accesses; a *cell* is a word, numbered through all watched CTAs.
+
+    A word is 4 bytes or, if the kernel loads or stores less than that at once, as little.
+    """
 
     def start(self, machine: "Machine") -> Optional["Races"]:
         if super().start(machine) is None:
             return None
-        self.cells = -(-machine.shared_end // WORD)  # of one CTA
+        plain = [
+            ins for ins in machine.code if ins.op[0] in ("ld", "st") and any(p.startswith("shared") for p in ins.op)
+        ]
+        self.word = min([WORD, *(width_of(ins.op[-1]) // 8 for ins in plain)])  # bytes of a cell
+        self.cells = -(-machine.shared_end // self.word)  # of one CTA
         cells = len(self.rows) * self.cells
         #: Of each cell the last write, and the last read by each warp of its CTA; the index is that of the instruction.
         self.write_column, self.write_time, self.write_index = np.zeros((3, cells), np.int32)
@@ -157,8 +164,8 @@ class Races(Clocks):
     def product_reads(self, place: Place, index: int, addresses: Array) -> None:
         """Every warp reads all chunks; what it reads must be known, and shown to wgmma."""
         for i, positions, own in self.by_warp(place):
-            first = pick(addresses, positions, i) // WORD + own[:, None] // self.warps * self.cells
-            cells = (first[..., None] + np.arange(UNIT // WORD)).reshape(-1)
+            first = pick(addresses, positions, i) // self.word + own[:, None] // self.warps * self.cells
+            cells = (first[..., None] + np.arange(UNIT // self.word)).reshape(-1)
             warps = own.repeat(len(cells) // len(own))
             column = self.products + self.column[warps]
             self._check(index, cells, warps, self.clock, False, column)
@@ -193,10 +200,10 @@ class Races(Clocks):
         warps = self.cta_number[place.rows[row]] * self.warps + place.warps[warp]
         to, dst = to[some], transfer.dst[some]
         at, clocks, _ = self.issued[transfer]
-        words = transfer.size[some] // WORD
+        words = transfer.size[some] // self.word
         item = np.repeat(np.arange(len(to)), words)
         step = np.arange(len(item)) - np.repeat(np.cumsum(words) - words, words)
-        cells = to[item] * self.cells + dst[item] // WORD + step
+        cells = to[item] * self.cells + dst[item] // self.word + step
         column, time = np.empty(len(to), np.int64), np.empty(len(to), np.int32)
         far = warps // self.warps != to
         for address in np.unique(transfer.barrier[some]):
@@ -230,14 +237,14 @@ class Races(Clocks):
         """What warps touch that `by_warp` has named: (cells, warp of each, bits of its lanes)."""
         i, positions, warps = at
         to = warps[:, None] // self.warps if rows is None else self.cta_number[pick(rows, positions, i)]
-        cells = pick(addresses, positions, i).astype(np.int64) // WORD + to * self.cells
-        words = max(width // WORD, 1)
+        cells = pick(addresses, positions, i).astype(np.int64) // self.word + to * self.cells
+        words = max(width // self.word, 1)
         if mask is None:
             count = cells.shape[1]
-            lanes, warps = lane_bits(len(warps), count, words, width), warps.repeat(count * words)
+            lanes, warps = lane_bits(len(warps), count, words), warps.repeat(count * words)
         else:
             keep = pick(mask, positions, i)
-            lanes = lane_bits(1, max(cells.shape[1], keep.shape[1]), 1, width)
+            lanes = lane_bits(1, max(cells.shape[1], keep.shape[1]), 1)
             parts = np.broadcast_arrays(cells, warps[:, None], lanes, keep)
             cells, warps, lanes = (part[parts[-1]] for part in parts[:3])
             lanes, warps = lanes.repeat(words), warps.repeat(words)
@@ -334,7 +341,9 @@ class Races(Clocks):
         )
 
     def _word(self, cell):
-        return f"shared address {int(cell) % self.cells * WORD - SHARED_BASE} of CTA {self._cta(cell // self.cells)}"
+        return (
+            f"shared address {int(cell) % self.cells * self.word - SHARED_BASE} of CTA {self._cta(cell // self.cells)}"
+        )
 
     def _cta(self, number):
         return self.machine.cta_of(self.rows[number])
@@ -351,10 +360,7 @@ class Races(Clocks):
 
 
 @cache
-def lane_bits(ctas: int, lanes: int, words: int, width: int) -> np.ndarray:
-    """The bit of the lane that touches each of `words` cells, CTAs first.
-
-    One address for all lanes is an access by each of them, and so, in effect, is one of less than a word.
-    """
-    bits = LANE_BITS[:lanes] if lanes > 1 and width >= WORD else np.full(lanes, ALL_LANES)
+def lane_bits(ctas: int, lanes: int, words: int) -> np.ndarray:
+    """The bit of the lane that touches each of `words` cells, CTAs first; one address is an access by all lanes."""
+    bits = LANE_BITS[:lanes] if lanes > 1 else np.full(lanes, ALL_LANES)
     return np.tile(bits.repeat(words), ctas)
