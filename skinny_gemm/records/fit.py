@@ -35,10 +35,16 @@ def lines() -> list[str]:
 
 
 def write_fit() -> Path:
-    """Writes data/model.json anew; returns its path. ValueError if a campaign is broken, or without a record."""
+    """Writes data/model.json anew; returns its path. ValueError if a campaign is broken, or without a record.
+
+    What has no records of several shapes, a kernel, mode or state of the process, has no fit.
+    """
     store.check()
     rows = store.load()
     entries = {kernel: {mode: _of_processes(kernel, mode, rows) for mode in MODES} for kernel in formulas()}
+    entries = {kernel: kept for kernel, of in entries.items() if (kept := {mode: of[mode] for mode in of if of[mode]})}
+    if not entries:
+        raise ValueError("No records of several weight shapes with cold weights: nothing to fit the model to.")
     return write_whole(data_dir() / "model.json", (json.dumps(entries, indent=1) + "\n").encode())
 
 
@@ -81,10 +87,9 @@ def fit(kernel: str, mode: str, table: Any, process: str = "quiet") -> Fit:
 
 
 def _of_processes(kernel: str, mode: str, table: Any) -> dict[str, dict]:
-    """The fits by process, as data/model.json has them; of a busy one where it has records of several shapes."""
+    """The fits by process, as data/model.json has them, of those with records of several shapes."""
     shapes = {process: _fitted(kernel, mode, table, process).groupby(["n", "k"]).ngroups for process in PROCESSES}
-    states = [process for process, count in shapes.items() if process == "quiet" or count > 1]
-    return {process: asdict(fit(kernel, mode, table, process)) for process in states}
+    return {process: asdict(fit(kernel, mode, table, process)) for process in PROCESSES if shapes[process] > 1}
 
 
 def _fitted(kernel: str, mode: str, table: Any, process: str) -> Any:

@@ -11,6 +11,7 @@ from ..layouts import balanced_splitk as layout
 from ..layouts.banks import Access
 from ..layouts.fragments import K_BLOCK, MMA_N
 from ..problem import GemmProblem
+from .balanced_time import FORMULA
 from .base import FIRST, LAST, TRIGGER_WORDS, TRIGGERS, Footprint, Tactic, occupancy, register_limit
 
 CLUSTERS = (1, 2, 4, 8, 16)
@@ -39,6 +40,7 @@ class BalancedSplitKTactic(Tactic):
     n_multiple = 8
     k_multiple = K_CHUNKS[0]
     outputs = ("bf16", "f32")
+    formula = FORMULA
 
     row_tiles: int  #: of N, as equal as can be, one to a cluster: 1 to N, N * row_tiles < 2^31
     cluster: int  #: CTAs that split K: 1, 2, 4, 8 or 16, a non-portable size
@@ -58,6 +60,15 @@ class BalancedSplitKTactic(Tactic):
     def rows(self, problem: GemmProblem) -> int:
         """Rows of the highest tile."""
         return layout.highest(problem.n, self.row_tiles)
+
+    @property
+    def units(self) -> int:
+        """Parts of a CTA that each have sums of the whole tile: warps."""
+        return self.warps
+
+    def fragments(self, problem: GemmProblem) -> int:
+        """Fragments of 16 x 8 sums of the highest tile."""
+        return layout.fragments(self.rows(problem), self.token_tile)
 
     def turns(self, problem: GemmProblem) -> int:
         """K chunks that each warp multiplies."""
@@ -81,7 +92,7 @@ class BalancedSplitKTactic(Tactic):
     def registers(self, problem: GemmProblem) -> int:
         """Registers that a thread needs, about: sums, x and where it comes from, the weights at hand, others."""
         rows, parts = self.rows(problem), self.token_tile // MMA_N
-        sums = 4 * layout.fragments(rows, self.token_tile)
+        sums = 4 * self.fragments(problem)
         weights = 4 * layout.half_tiles(rows) * max(1, self.held_blocks(problem))
         return sums + weights + (4 if self.x_ring else 4 * X_WINDOW + 4 * parts) + OTHER_REGISTERS
 
@@ -109,13 +120,13 @@ class BalancedSplitKTactic(Tactic):
         if problem.k % (self.k_chunk * self.warps * self.cluster):
             parts = f"{self.warps * self.cluster} warps that take chunks of {self.k_chunk} in turn"
             return f"warps {self.warps} and cluster {self.cluster} make {parts}, which do not divide K = {problem.k}"
-        turns, rows = self.turns(problem), self.rows(problem)
+        turns = self.turns(problem)
         if turns > MAX_TURNS:
             return f"a warp would take {turns} turns, but the unrolled K loop has at most {MAX_TURNS}: raise warps"
         if not 1 <= self.stages <= min(turns, MAX_STAGES):
             allowed = f"1 to {min(turns, MAX_STAGES)} for {turns} turns" if turns > 1 else "1 for 1 turn"
             return f"stages is {self.stages}, but must be {allowed} of a warp"
-        mmas = turns * self.k_chunk // 16 * layout.fragments(rows, self.token_tile)
+        mmas = turns * self.k_chunk // 16 * self.fragments(problem)
         if mmas > MAX_MMAS:
             return f"a warp would run {mmas:,} unrolled mma, but at most {MAX_MMAS:,} are allowed: raise row_tiles"
         if self.registers(problem) > self.register_limit():

@@ -13,6 +13,7 @@ from ..layouts.banks import Access
 from ..layouts.fragments import MMA_N, WGMMA_M
 from ..problem import GemmProblem
 from .balanced_splitk import CLUSTERS, TOKEN_TILES
+from .balanced_time import FORMULA
 from .base import FIRST, LAST, TRIGGER_WORDS, TRIGGERS, Footprint, Tactic, occupancy, register_limit
 
 ARCHS = ("sm_90a",)  #: that have wgmma
@@ -36,6 +37,7 @@ class WgmmaSplitKTactic(Tactic):
     n_multiple = 8
     k_multiple = K_CHUNKS[0]
     outputs = ("bf16", "f32")
+    formula = FORMULA
 
     row_tiles: int  #: of N, as equal as can be, one to a cluster: 1 to N, N * row_tiles < 2^31, of at most 256 rows
     cluster: int  #: CTAs that split K: 1, 2, 4, 8 or 16, a non-portable size
@@ -53,6 +55,15 @@ class WgmmaSplitKTactic(Tactic):
     def rows(self, problem: GemmProblem) -> int:
         """Rows of the highest tile."""
         return highest(problem.n, self.row_tiles)
+
+    @property
+    def units(self) -> int:
+        """Parts of a CTA that each have sums of the whole tile: warpgroups."""
+        return self.groups
+
+    def fragments(self, problem: GemmProblem) -> int:
+        """Fragments of 16 x 8 sums of the highest tile."""
+        return layout.fragments(self.rows(problem), self.token_tile)
 
     def turns(self, problem: GemmProblem) -> int:
         """K chunks that each group multiplies."""
