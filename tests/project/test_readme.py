@@ -111,6 +111,25 @@ def test_the_table_of_the_front_says_what_was_recorded():
     assert f"Only reading the weights takes {stream:.2f} chained" in README
 
 
+def test_the_table_of_the_catalogue_says_what_was_recorded():
+    campaign = re.findall(r"Recorded in `data/campaigns/([^`]+)`", README)[2]
+    table = records.load()
+    table = table[(table.campaign == campaign) & (table["mode"] == "chained") & (table.process == "quiet")]
+    kernels = ["balanced-splitk", "wgmma-splitk"], ["stream"], ["flashinfer"], ["cublas"]
+    header = "| N x K | balanced or wgmma split-K | stream | FlashInfer | cuBLAS |"
+    lines = README[README.index(header) :].split("\n\n")[0].splitlines()[2:]
+    assert len(lines) == 8
+    for line in lines:
+        shape, *cells = (cell.strip(" *") for cell in line.strip("|").split("|"))
+        n, k = map(int, shape.split("x"))
+        for names, cell in zip(kernels, cells, strict=True):
+            rows = table[table.kernel.isin(names) & (table.n == n) & (table.k == k)]
+            best = rows.groupby("m").median_us.min()
+            ms = (0,) if names == ["stream"] else (8, 16, 32, 64)
+            assert cell == " / ".join(f"{best[m]:.2f}" if m in best else "-" for m in ms), (shape, names)
+    assert f"{len(set(zip(table.n, table.k, strict=True)))} weights" in README
+
+
 def test_what_is_said_of_trust_follows_from_the_records():
     said = " ".join(MEASURING.split()).replace(" %", "%")
     repeats = re.findall(r"compare (2\S+) (2\S+)", said)[0]

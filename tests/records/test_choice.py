@@ -38,10 +38,11 @@ class Other(WarpSplitKTactic):
 @pytest.fixture(autouse=True)
 def data(tmp_path, monkeypatch):
     """A data folder without records, and a registry whose plain kernels are warp split-K and, behind it, another."""
-    for name in ("devices.json", "model.json"):
-        (tmp_path / name).write_bytes((data_dir() / name).read_bytes())
-    monkeypatch.setenv("SKINNY_GEMM_DATA", str(tmp_path))
     others = {name: kind for name, kind in SHIPPED.items() if name in ("warp-splitk", "ws-gemm")}
+    fits = json.loads((data_dir() / "model.json").read_text())
+    (tmp_path / "model.json").write_text(json.dumps({name: fits[name] for name in others}))
+    (tmp_path / "devices.json").write_bytes((data_dir() / "devices.json").read_bytes())
+    monkeypatch.setenv("SKINNY_GEMM_DATA", str(tmp_path))
     with patch.dict(KERNELS, others | {"other": Other}, clear=True):  # and puts back their order
         yield tmp_path
 
@@ -214,13 +215,14 @@ def test_what_no_kernel_takes_is_refused_with_every_reason():
 def test_the_repository_s_records_decide_wherever_they_hold_a_problem(monkeypatch):
     monkeypatch.delenv("SKINNY_GEMM_DATA")
     best_recorded.cache_clear()
-    recorded: dict[GemmProblem, set] = {}
+    recorded: dict[GemmProblem, set] = {}  # what is recorded at this M or above
     with patch.dict(KERNELS, SHIPPED, clear=True):
         for (name, kernel, n, k), rows in best_recorded(data_dir() / "best.csv").items():
             for m, row in rows.items() if name == "h200" and kernel in plain_kernels() else ():
-                recorded.setdefault(GemmProblem(m, n, k), set()).add((kernel, row.tactic))
-        assert len(recorded) > 500
-        for problem in list(recorded)[::7]:
+                for below in range(1, m + 1):
+                    recorded.setdefault(GemmProblem(below, n, k), set()).add((kernel, row.tactic))
+        assert len(recorded) > 3000
+        for problem in list(recorded)[::41]:
             choice = choose(problem, H200)
             assert (choice.tactic.kernel, str(choice.tactic)) in recorded[problem]
             assert choice.why.startswith("recorded: ")
