@@ -7,7 +7,8 @@ from typing import Any
 from ..checks import check_choice, check_integer
 from ..device import Device
 from ..problem import GemmProblem
-from ..records import MODES, PEERS, PROCESSES, WEIGHTS, Point
+from ..records import MODES, PEERS, PROCESSES, WEIGHTS, Point, Record
+from ..records.best import weight_rows
 from ..records.leaders import leaders
 from ..tactics import Tactic, sweep, tactic_type
 from ..tactics.base import TRIGGERS
@@ -69,28 +70,32 @@ class Request:
         """The modes by name, each once."""
         return tuple(dict.fromkeys(mode.removesuffix(DEFAULT_ONLY) for mode in self.modes))
 
-    def chosen(self, kernel: str, problem: GemmProblem, device: Device) -> dict[str, list[Tactic]]:
-        """The tactics of `kernel`, one of ours, to measure in each mode; ValueError where none can run `problem`."""
+    def chosen(
+        self, kernel: str, problem: GemmProblem, device: Device, rows: Sequence[Record]
+    ) -> dict[str, list[Tactic]]:
+        """The tactics of `kernel`, one of ours, to measure in each mode; ValueError where none can run `problem`.
+
+        `rows` are the records of the weight, if it is them that decide.
+        """
         parse = tactic_type(kernel).parse
         wanted = self.tactics if isinstance(self.tactics, str) else [parse(text) for text in self.tactics]
         choices = {mode: "default" if mode + DEFAULT_ONLY in self.modes else wanted for mode in self.timed_modes}
         return {
-            mode: _recorded(kernel, problem, device) if choice == RECORDED
+            mode: _recorded(kernel, problem, device, rows) if choice == RECORDED
             else sweep.select(kernel, problem, device, choice)
             for mode, choice in choices.items()
         }  # fmt: skip
 
-    def peers_tactics(self, peer: str, problem: GemmProblem, device: Device) -> list[str]:
+    def peers_tactics(self, peer: str, problem: GemmProblem, device: Device, rows: Sequence[Record]) -> list[str]:
         """The tactics of a peer to measure; ValueError where none can run `problem`."""
-        known = leaders(peer, problem.n, problem.k, problem.m, device.name) if self.tactics == RECORDED else []
-        return known or peers.tactics(peer, problem, device)
+        return leaders(peer, rows, problem.m) or peers.tactics(peer, problem, device)
 
 
-def _recorded(kernel: str, problem: GemmProblem, device: Device) -> list[Tactic]:
+def _recorded(kernel: str, problem: GemmProblem, device: Device, rows: Sequence[Record]) -> list[Tactic]:
     """The `leaders`, if they share a trigger with either, with M's token tile where it has but one; and the default."""
     kind = tactic_type(kernel)
     tiles: set[Any] = {vars(tactic).get("token_tile") for tactic in kind.enumerate(problem, device)}
-    found: list[Any] = [kind.parse(text) for text in leaders(kernel, problem.n, problem.k, problem.m, device.name)]
+    found: list[Any] = [kind.parse(text) for text in leaders(kernel, rows, problem.m)]
     if len(tiles) == 1 and None not in tiles:
         found = [replace(tactic, token_tile=min(tiles)) for tactic in found]
     if len({vars(tactic).get("trigger") for tactic in found} - {None}) == 1:  # the other was not tried here
@@ -111,12 +116,13 @@ def plan(request: Request, device: Device) -> tuple[list[Task], list[str]]:
     baselines = [name for kernel in kernels for name in tactic_type(kernel).baselines if name not in kernels]
     for weight in request.problems:
         of_shape: list[Task] = []
+        known = weight_rows(weight.n, weight.k, "chained", device.name) if request.tactics == RECORDED else []
         for m in request.ms:
             problem, where = replace(weight, m=m), f"{weight.n}x{weight.k} M={m}"
             ours: list[Task] = []
             for kernel in kernels:
                 try:
-                    chosen = request.chosen(kernel, seen_by(kernel, problem), device)
+                    chosen = request.chosen(kernel, seen_by(kernel, problem), device, known)
                 except ValueError as error:
                     left_out.append(f"{where}: {error}" if kernel == request.kernel else f"{kernel} {where}: {error}")
                     continue
@@ -128,7 +134,7 @@ def plan(request: Request, device: Device) -> tuple[list[Task], list[str]]:
                 try:
                     seen = seen_by(rival, problem)
                     tactics: Sequence[object] = (
-                        request.peers_tactics(rival, seen, device)
+                        request.peers_tactics(rival, seen, device, known)
                         if rival in PEERS
                         else sweep.select(rival, seen, device, "default")
                     )

@@ -146,7 +146,6 @@ def test_a_weight_is_asked_for_once():
 
 def test_recorded_tactics_are_those_of_the_nearest_ms(tmp_path, monkeypatch):
     """With the token tile of M where the kernel has but one; both triggers if only one was tried; of peers too."""
-    default = KERNELS["balanced-splitk"].default(GemmProblem(24, 3584, 7168), H200)
     times = {
         Point("balanced-splitk", 3584, 7168, 32, "128,1,8,64,3,32,0,1", "chained"): 13.5,
         Point("warp-splitk", 3584, 7168, 16, "32,8,256,6,2", "chained"): 12.4,
@@ -156,6 +155,7 @@ def test_recorded_tactics_are_those_of_the_nearest_ms(tmp_path, monkeypatch):
     (tmp_path / "devices.json").write_bytes((data_dir() / "devices.json").read_bytes())
     monkeypatch.setenv("SKINNY_GEMM_DATA", str(tmp_path))
     write(tmp_path, "2026-01-01-a", times)
+    default = KERNELS["balanced-splitk"].default(GemmProblem(24, 3584, 7168), H200)
     points, _ = planned(
         "balanced-splitk", [(3584, 7168)], [24], "recorded", ["chained"], ["cublaslt", "cublas"], also=["warp-splitk"]
     )

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from skinny_gemm.records import Point
+from skinny_gemm.records.best import weight_rows
 from skinny_gemm.records.leaders import leaders
 from tests.support.records import write
 
@@ -30,17 +31,17 @@ def recorded(tmp_path, monkeypatch):
     write(tmp_path, "2026-01-01-old", old | others)
     write(tmp_path, "2026-01-01-b200", {at(8, "9"): 0.1}, device="b200")
     write(tmp_path, "2026-01-02-new", {at(8, "1"): 8.0})
-    return tmp_path
+    return weight_rows(64, 1024, "chained", "h200")
 
 
 def test_the_fastest_of_the_nearest_ms(recorded):
-    assert leaders("cublaslt", 64, 1024, 8, "h200", 2) == ["2", "3"], "1 has become slow"
-    assert leaders("cublaslt", 64, 1024, 16, "h200", 2) == ["2", "3", "4"], "of M = 8, then of 32"
-    assert leaders("cublaslt", 64, 1024, 64, "h200", 1) == ["2"]
-    assert leaders("cublaslt", 64, 1024, 2, "h200") == ["8"]
+    assert leaders("cublaslt", recorded, 8, 2) == ["2", "3"], "1 has become slow"
+    assert leaders("cublaslt", recorded, 16, 2) == ["2", "3", "4"], "of M = 8, then of 32"
+    assert leaders("cublaslt", recorded, 64, 1) == ["2"]
+    assert leaders("cublaslt", recorded, 2) == ["8"]
 
 
 def test_nothing_where_nothing_is_recorded(recorded):
-    assert leaders("triton", 64, 1024, 8, "h200") == leaders("cublaslt", 64, 2048, 8, "h200") == []
+    assert leaders("triton", recorded, 8) == leaders("cublaslt", [], 8) == []
     with pytest.raises(ValueError, match="most is 0"):
-        leaders("cublaslt", 64, 1024, 8, "h200", 0)
+        leaders("cublaslt", recorded, 8, 0)
