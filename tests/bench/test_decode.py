@@ -15,7 +15,7 @@ from skinny_gemm.bench import decode, graphs
 from skinny_gemm.bench.layers import DENSE, FRONT, LATENT, LINEAR, MODELS, Model
 from skinny_gemm.problem import FrontProblem, GemmProblem
 from skinny_gemm.records.decode import read
-from skinny_gemm.tactics import WarpSplitKTactic
+from skinny_gemm.tactics import WarpSplitKTactic, plain_kernels
 
 H200 = device.get("h200")
 M = 3
@@ -64,7 +64,8 @@ def test_both_variants_agree_but_for_rounding(tiny):
     assert 1e-3 < theirs.relative_error < 1e-2 and theirs.difference == 0 and theirs.tactics == {}
     assert 1e-3 < ours.relative_error < 1e-2 and 0 < ours.difference < 1e-2
     assert ours.tactics.keys() == TINY[tiny].problems.keys()
-    assert ours.tactics["o_proj"].startswith("warp-splitk ") and ours.tactics.get(FRONT, "ws-gemm ")[:8] == "ws-gemm "
+    assert ours.tactics["o_proj"].split()[0] in plain_kernels()
+    assert ours.tactics.get(FRONT, "ws-gemm ").startswith("ws-gemm ")
 
 
 @pytest.mark.parametrize("function", ["_multiply", "_publish"])

@@ -117,7 +117,7 @@ def test_the_stage_of_wgmma_follows_its_controls(tmp_path):
     explorer.token_tile.value = 24
     assert explorer.row.value == 71, "of a lower stage"
     explorer.rows.value = 32
-    assert "needs tiles of 40 rows" in text(explorer.verdict) and explorer.trouble.value == ""
+    assert "needs tiles of at least 33 rows" in text(explorer.verdict) and explorer.trouble.value == ""
     explorer.rows.value = 33
     assert "OK" in text(explorer.verdict)
     explorer.token_tile.value, explorer.rows.value, explorer.thread.value = 8, 1, 127
