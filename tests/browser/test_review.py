@@ -17,6 +17,8 @@ def test_a_pack_is_chosen_exported_and_opened(notebook):
     tactics = nb.control("warp-splitk").locator("select")
     labels = [label.split()[0] for label in tactics.locator("option").all_inner_texts()]
     tactics.select_option(index=[0, 1, len(labels) - 1])
+    for other in ("balanced-splitk", "wgmma-splitk"):
+        nb.control(other).locator("select").select_option(index=[])
     nb.wait_idle()
     chosen = [labels[0], labels[1], labels[-1]]
     assert all(f"warp-splitk {tactic}" in screen.inner_text() for tactic in chosen)
