@@ -20,7 +20,7 @@ from .barriers import MBarrier, Rows
 from .errors import BarrierError, ClusterError, MemoryAccessError
 from .parser import SHARED_BASE
 from .place import DTYPES, OFFSET, Array, Mask, Place, active, scatter
-from .shared_memory import SHIFT, cluster_addresses, elements
+from .shared_memory import MBARRIER, SHIFT, cluster_addresses, elements, overwrites, overwritten
 from .synchronisation import barrier_at, barriers, change
 
 if TYPE_CHECKING:
@@ -122,6 +122,10 @@ class Transfer:
             raise MemoryAccessError(f"An asynchronous transfer arrives at shared address {self.dst[i] - SHARED_BASE} "
                                     f"of CTA {machine.cta_of(self.rows[i])} after its exit: "
                                     f"{place.spot(self.index, place.shape, int(self.lanes[i]))}.")  # fmt: skip
+        for written, hit in overwritten(machine, self.rows, self.dst, self.size):
+            mask = np.zeros(place.shape, bool)
+            mask.reshape(-1)[self.lanes[hit]] = True
+            raise overwrites(place, self.index, "An asynchronous transfer", written, mask)
         for size in np.unique(self.size).tolist():
             lanes = self.size == size
             rows, dst = self.rows[lanes], self.dst[lanes]
@@ -149,7 +153,19 @@ class Transfer:
 
 def copy(group: "Group", index: int, dst: Array, src: Array, size: int, valid: Array | None, mask: Mask) -> None:
     """`cp.async` of `size` bytes, of which the source has `valid` (None: all) and the rest become zero."""
-    group.events.global_read(group, index, src, mask)
+    reading = mask
+    if valid is not None:
+        group.events.decides(group, index, valid, "the source size", mask)
+        lanes = ops.TRUE if mask is None else mask
+        if (over := (valid > size) & lanes).any():
+            most = int(np.broadcast_to(valid, over.shape)[over][0])
+            what = f"cp.async copies {size} bytes and cannot read {most}"
+            raise group.error(MemoryAccessError, what, index, over)
+        reading = (valid > 0) & lanes
+        crooked = reading & (src % np.uint64(size) != 0)
+        if (addresses := active(crooked, src)) is not None:
+            memory.fault(group, index, addresses, size, "copy")
+    group.events.global_read(group, index, src, reading)
     issued = Copy(index, dst, src, size, valid, mask)
     group.events.copy_issued(group, issued)
     if group.machine.schedule.dares("land"):
@@ -232,25 +248,55 @@ def _land_run(place: Place, copies: Sequence[Copy]) -> None:
     dst, src = parts[:2]
     if not dst.size:
         return
-    machine.copied += size * (src.size if src.ndim == 1 or len(src) > 1 else src.size * len(place.rows))
-    try:
-        data = machine.memory.load(src, size)
-    except MemoryAccessError:
-        for copy in copies:
-            addresses = active(copy.mask, copy.src)
-            if addresses is not None and machine.memory.fault(addresses, size) is not None:
-                memory.fault(place, copy.index, addresses, size, "copy")
-        raise
+    each = 1 if src.ndim == 1 or len(src) > 1 else len(place.rows)
+    if valid is None:
+        machine.copied += src.size * size * each
+        try:
+            data = machine.memory.load(src, size)
+        except MemoryAccessError:
+            for copy in copies:
+                addresses = active(copy.mask, copy.src)
+                if addresses is not None and machine.memory.fault(addresses, size) is not None:
+                    memory.fault(place, copy.index, addresses, size, "copy")
+            raise
+    else:
+        src, sizes = np.broadcast_arrays(src, parts[2])
+        machine.copied += int(sizes.sum()) * each
+        data = _load_some(place, copies[0], src, sizes)
     low, high = int(dst.min()), int(dst.max())
     if low < SHARED_BASE or high + size > machine.shared_end or int(np.bitwise_or.reduce(dst, axis=None)) & (size - 1):
         for copy in copies:
             if (addresses := active(copy.mask, copy.dst)) is not None:
                 elements(place, copy.index, addresses, size)
-    if valid is not None:  # the bytes past what the source has become zero
-        data, sizes = np.broadcast_arrays(data, parts[2])
-        octets = np.ascontiguousarray(data).view(np.uint8).reshape(*data.shape, size)
-        data = np.where(np.arange(size) < sizes[..., None], octets, np.uint8(0)).view(DTYPES[size])[..., 0]
+    if any(low < address + MBARRIER and high + size > address for address in machine.mbarriers):
+        for copy in copies:
+            if (addresses := active(copy.mask, copy.dst)) is not None:
+                for barrier, hit in overwritten(machine, place.rows[:, None, None], addresses, size):
+                    mask = hit if copy.mask is None else hit & copy.mask
+                    raise overwrites(place, copy.index, "A copy", barrier, mask)
     machine.store_shared(rows, dst >> SHIFT[size], size, data)
+
+
+def _load_some(place: Place, copy: Copy, src: Array, sizes: Array) -> Array:
+    """What a copy writes of which the source has `sizes` bytes: no others are read, and these become zero."""
+    buffers, size, steps = place.machine.memory, copy.size, np.arange(copy.size, dtype=np.uint64)
+    data: Array = np.zeros(src.shape, DTYPES[size])
+    octets = data.view(np.uint8).reshape(*src.shape, size)
+    whole = sizes == size
+    single = ~whole[..., None] & (steps < sizes[..., None])
+    try:
+        for part, addresses, width, to in ((whole, src, size, data), (single, src[..., None] + steps, 1, octets)):
+            if part.any():
+                to[part] = buffers.load(addresses[part], width)
+    except MemoryAccessError:
+        every, valid = ops.TRUE if copy.mask is None else copy.mask, ops.ZERO if copy.valid is None else copy.valid
+        bytewise = [((valid > step) & (valid < size), step, 1) for step in range(size)]
+        for lanes, step, width in ((valid == size, 0, size), *bytewise):
+            at = active(lanes & every, copy.src + np.uint64(step))
+            if at is not None and buffers.fault(at, width) is not None:
+                memory.fault(place, copy.index, at, width, "copy")
+        raise
+    return data
 
 
 # Transfers

@@ -1,4 +1,10 @@
-"""Copies in flight, mbarriers and their phases: bytes appear with the event that publishes them, never before."""
+"""Copies in flight, mbarriers and their phases.
+
+- bytes appear with the event that publishes them, never before;
+- a `cp.async` reads as many bytes of its source as it says and no others, and the rest become zero;
+- what it cannot copy is refused in words, and so is a copy over an mbarrier in use;
+- barriers are used by their rules, and a deadlock says who waits for what.
+"""
 
 import numpy as np
 import pytest
@@ -60,6 +66,96 @@ def test_predicates_hints_and_source_sizes():
     assert (out[:20] == source[:20]).all()
     assert (out[20:30] == np.arange(20, 30)[:, None]).all()
     assert (out[30:, 0] == source[30:, 0]).all() and not out[30:, 1:].any()
+
+
+WORDS = """mov.b32 %r1, smem; shl.b32 %r2, %r0, 4; add.s32 %r3, %r1, %r2; mov.b32 %r4, -1;
+    st.shared.v4.b32 [%r3], {%r4, %r4, %r4, %r4}; mul.wide.u32 %rd10, %r0, 16; add.s64 %rd12, %rd10, %rd1;"""
+
+
+@pytest.mark.parametrize("size", [4, 8, 16])
+@pytest.mark.parametrize("schedule", SCHEDULES[:4])
+def test_a_copy_reads_what_its_source_size_says_and_zeroes_the_rest(size, schedule):
+    """Lane l reads l modulo (size + 1) bytes; those past them lie outside the buffer, which a lane without any bytes
+    does not touch at all."""
+    left = np.arange(32) % (size + 1)
+    source = np.random.default_rng(1).integers(1, 256, 16 * 32 + size // 2, dtype=np.uint8)
+    at = np.where(left == 0, 1 << 20, np.where(left <= size // 2, 16 * 32, np.arange(32) * 16)).astype(np.uint64)
+    body = WORDS.replace("%rd1;", "%rd2;") + f"""mul.wide.u32 %rd10, %r0, 8; add.s64 %rd11, %rd10, %rd1;
+    ld.global.b64 %rd13, [%rd11]; add.s64 %rd13, %rd13, %rd0; rem.u32 %r8, %r0, {size + 1};
+    cp.async.ca.shared.global [%r3], [%rd13], {size}, %r8; cp.async.wait_all;""" + STORE  # fmt: skip
+    out = np.zeros((32, 16), np.uint8)
+    run(kernel(body, "a at out", shared=512), source, at, out, schedule=schedule)
+    for lane, n in enumerate(left.tolist()):
+        assert (out[lane, :n] == source[int(at[lane]) :][:n]).all()
+        assert not out[lane, n:size].any() and (out[lane, size:] == 0xFF).all()
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES[:3])
+def test_a_copy_that_ignores_its_source_writes_zeros_and_reads_nothing(schedule):
+    """The predicate is true in the lanes from 8 on, the last of which have a source past the buffer's end."""
+    body = WORDS + """add.s64 %rd11, %rd10, %rd0; setp.ge.u32 %p1, %r0, 8;
+    cp.async.cg.shared.global [%r3], [%rd11], 16, %p1; cp.async.wait_all;""" + STORE  # fmt: skip
+    source, out = data(64), np.ones((32, 4), np.uint32)
+    run(kernel(body, shared=512), source, out, schedule=schedule)
+    assert (out[:8] == source[:32].reshape(8, 4)).all() and not out[8:].any()
+
+
+def test_what_a_copy_does_not_read_does_not_depend_on_the_preceding_kernel():
+    body = ADDRESSES + "cp.async.ca.shared.global [%r3], [%rd11], 4, {}; cp.async.wait_all;"
+    run(kernel(body.format(0), shared=512), data(), np.zeros(1, np.uint32), preceding=("a",))
+    with pytest.raises(interpreter.DependencyError, match="Reads a"):
+        run(kernel(body.format(1), shared=512), data(), np.zeros(1, np.uint32), preceding=("a",))
+
+
+@pytest.mark.parametrize(
+    ("copy", "error", "message"),
+    [
+        (
+            "ca.shared.global [%r3], [%rd11], 3",
+            "UnsupportedInstruction",
+            "cp.async.ca copies 4 or 8 or 16 bytes, not 3",
+        ),
+        ("ca.shared.global [%r3], [%rd11], 32", "UnsupportedInstruction", "cp.async.ca copies 4 or 8 .*, not 32"),
+        ("cg.shared.global [%r3], [%rd11], 8", "UnsupportedInstruction", "cp.async.cg copies 16 bytes, not 8"),
+        ("ca.shared.global [%r3], [%rd11], 4, %rd10", "UnsupportedInstruction", "does not execute 'cp.async.ca"),
+        ("ca.shared.global [%r3], [%rd11], 4, 0f3F800000", "UnsupportedInstruction", "does not execute 'cp.async.ca"),
+        ("ca.shared.global [%r3], [%rd11], 4, 5", "MemoryAccessError", "copies 4 bytes and cannot read 5"),
+        ("ca.shared.global [%r3], [%rd11], 8, %r0", "MemoryAccessError", "copies 8 bytes and cannot read 9: .* lane 9"),
+        ("ca.shared.global [%r3], [%rd11], 8, %r40", "PoisonError", "undefined register reaches the source size"),
+        ("ca.shared.global [%r3], [%rd11+4], 8, 2", "MemoryAccessError", "not aligned to 8 bytes.* lane 0"),
+        (
+            "cg.shared.global [%r3], [%rd11+16], 16, 15",
+            "MemoryAccessError",
+            "of 1 bytes .* past the end of a.* lane 31",
+        ),
+        ("cg.shared.global [%r3], [%rd11+16], 16, 16", "MemoryAccessError", "of 16 bytes .* past the end .* lane 31"),
+    ],
+)
+def test_what_cannot_be_copied_is_refused_in_words(copy, error, message):
+    with pytest.raises(getattr(interpreter, error), match=message):
+        run(kernel(f"{ADDRESSES} cp.async.{copy};", shared=512), data(), np.zeros(1, np.uint32))
+
+
+LIVE = """setp.eq.u32 %p1, %r0, 0; @%p1 mbarrier.init.shared.b64 [smem+512], 32;
+    @%p1 mbarrier.init.shared.b64 [smem+528], 1; bar.sync 0;"""
+BULK = """@%p1 mbarrier.arrive.expect_tx.shared.b64 %rd20, [smem+528], 16;
+    @%p1 cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r3+512], [%rd0], 16, [smem+528];
+    TRY: mbarrier.try_wait.parity.shared.b64 %p2, [smem+528], 0; @!%p2 bra TRY;"""
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES[:3])
+@pytest.mark.parametrize(
+    "write",
+    ["@%p1 cp.async.cg.shared.global [%r3+512], [%rd11], 16;",
+     "@%p1 cp.async.ca.shared.global [%r3+516], [%rd11], 4, 0;", BULK],
+)  # fmt: skip
+def test_nothing_may_be_copied_over_a_live_mbarrier(write, schedule):
+    with pytest.raises(
+        interpreter.BarrierError, match="overwrites the mbarrier at shared address 512, .*warp 0, lane 0"
+    ):
+        run(kernel(ADDRESSES + LIVE + write, shared=544), data(), np.zeros(1, np.uint32), schedule=schedule)
+    ended = LIVE + "@%p1 mbarrier.inval.shared.b64 [smem+512];"
+    run(kernel(ADDRESSES + ended + write, shared=544), data(), np.zeros(1, np.uint32), schedule=schedule)
 
 
 def test_copies_that_nobody_waits_for_happen_all_the_same():
