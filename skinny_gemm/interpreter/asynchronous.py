@@ -1,7 +1,7 @@
 """Asynchronous copies to shared memory, from their issue to their landing; anything may happen in between.
 
-- `cp.async` copies 4, 8 or 16 bytes per lane. A group of warps waits for its copies by `wait_group`, or ties them to an
-  mbarrier, at which they arrive once they are done.
+- `cp.async` copies 4, 8 or 16 bytes per lane. Every lane commits its own copies in groups and waits for these by
+  `wait_group`, or ties them to an mbarrier, at which they arrive once they are done; those of other lanes are left.
 - `cp.async.bulk` and `st.async` are transfers, which count bytes at an mbarrier of the receiving CTA (`complete_tx`).
   A landing is one event: the bytes appear and are counted. A schedule may land the lanes of one instruction apart.
 """
@@ -31,7 +31,10 @@ UNIT = 16  #: bytes: bulk copies move whole multiples, aligned on both sides
 
 @dataclass(eq=False)
 class Copy:
-    """One `cp.async` that has not landed: addresses, bytes, bytes read of these (None: all) and active lanes."""
+    """One `cp.async` that has not landed: addresses, bytes, bytes read of these (None: all) and active lanes.
+
+    `group` is the number of the group that it belongs to or will, counted by each lane where these differ.
+    """
 
     index: int
     dst: Array
@@ -39,13 +42,21 @@ class Copy:
     size: int
     valid: Array | None
     mask: Mask
+    group: Array | int
     origin: "Copy | None" = None  #: the copy as it was issued, of which this is a part
 
     def select(self, rows: Array | None, warps: Array | None) -> "Copy":
         """The part that belongs to some rows and warps of its place."""
-        arrays = {name: getattr(self, name) for name in ("dst", "src", "valid", "mask")}
-        parts: dict[str, Any] = {name: ops.select(a, rows, warps) for name, a in arrays.items() if a is not None}
+        arrays = {name: getattr(self, name) for name in ("dst", "src", "valid", "mask", "group")}
+        parts: dict[str, Any] = {n: ops.select(a, rows, warps) for n, a in arrays.items() if isinstance(a, np.ndarray)}
         return replace(self, **parts, origin=self.origin or self)
+
+    def of(self, lanes: Mask) -> "Copy | None":
+        """The part that belongs to some lanes, None without any."""
+        if lanes is None:
+            return self
+        mask = lanes if self.mask is None else lanes & self.mask
+        return replace(self, mask=mask, origin=self.origin or self) if mask.any() else None
 
 
 @dataclass(eq=False)
@@ -54,11 +65,11 @@ class Batch:
 
     index: int
     place: Place
+    mask: Mask  #: the lanes that arrive
     copies: list[Copy]
     arrivals: list[tuple[MBarrier, Rows, Array]]
     before: list["Batch"]  #: batches of the same threads that complete earlier
     landed: bool = False
-    mask = None  #: all lanes
 
     @property
     def receivers(self) -> Array:
@@ -166,54 +177,78 @@ def copy(group: "Group", index: int, dst: Array, src: Array, size: int, valid: A
         if (addresses := active(crooked, src)) is not None:
             memory.fault(group, index, addresses, size, "copy")
     group.events.global_read(group, index, src, reading)
-    issued = Copy(index, dst, src, size, valid, mask)
+    issued = Copy(index, dst, src, size, valid, mask, group.commits)
     group.events.copy_issued(group, issued)
     if group.machine.schedule.dares("land"):
         land(group, [issued])
     else:
-        group.open.append(issued)
+        group.copies.append(issued)
 
 
-def commit(group: "Group") -> None:
-    """`cp.async.commit_group`."""
-    group.committed.append(group.open)
-    group.open = []
-    group.events.copies_committed(group)
+def commit(group: "Group", mask: Mask) -> None:
+    """`cp.async.commit_group`: by each active lane, of its own copies."""
+    group.commits = group.commits + (1 if whole(mask) else group.full(mask))
+    group.events.copies_committed(group, mask)
 
 
-def wait_groups(group: "Group", keep: int) -> None:
-    """`cp.async.wait_group`: all but the latest `keep` groups land; with 0 also what is tied to mbarriers."""
-    done = max(len(group.committed) - keep, 0)
-    for copies in group.committed[:done]:
-        land(group, copies)
-    group.committed = group.committed[done:]
-    if keep == 0:
+def wait_groups(group: "Group", keep: int, mask: Mask) -> None:
+    """`cp.async.wait_group`: all but the latest `keep` groups of each active lane land."""
+    done = group.commits - keep
+    claimed = []
+    for copy in group.copies:
+        covered = copy.group < done
+        if isinstance(covered, bool):
+            claimed.append(mask if covered else ops.FALSE)
+        else:
+            claimed.append(covered if mask is None else covered & mask)
+    land(group, claim(group, claimed))
+    if mask is None or mask.any():
+        # What is tied to an mbarrier lands whole: early, where its group is among the latest or has not been committed.
         for batch in group.batches:
             group.machine.land(batch)
         group.batches = []
-    group.events.copies_waited(group, keep)
+    group.events.copies_waited(group, keep, mask)
+
+
+def whole(mask: Mask) -> bool:
+    """Whether all lanes are active."""
+    return mask is None or bool(mask.all())
+
+
+def claim(group: "Group", lanes: Sequence[Mask]) -> list[Copy]:
+    """Takes from the copies of a group, in the order of their issue, those of some lanes of each."""
+    taken: list[Copy] = []
+    left: list[Copy] = []
+    for copy, mask in zip(group.copies, lanes, strict=True):
+        if mask is None or mask is ops.FALSE:
+            (left if mask is ops.FALSE else taken).append(copy)
+            continue
+        part, rest = copy.of(mask), copy.of(~mask)
+        if part:
+            taken.append(part if rest else copy)
+        if rest:
+            left.append(rest if part else copy)
+    group.copies = left
+    if not left:
+        group.commits = 0  # where no copy is left it does not matter how many there were
+    return taken
 
 
 def arrive(group: "Group", index: int, addresses: Array, noinc: bool, mask: Mask) -> None:
     """`cp.async.mbarrier.arrive`: earlier copies will arrive at an mbarrier, once per thread, when they are done."""
+    if mask is not None and not mask.any():
+        return
     arrivals = barriers(group, index, addresses, mask)
     if not noinc:
         for barrier, rows, count in arrivals:
             barrier.pending[rows] += count
-    copies = take_untied(group)
+    copies = claim(group, [mask] * len(group.copies))
     group.batches = [b for b in group.batches if not b.landed]
-    batch = Batch(index, Place(group.machine, group.rows, group.warps), copies, arrivals, list(group.batches))
+    batch = Batch(index, Place(group.machine, group.rows, group.warps), mask, copies, arrivals, list(group.batches))
     group.events.access(group, index, addresses, 8, mask, False)
     group.events.copies_tied(group, batch)
     group.batches.append(batch)
     group.machine.flying.append(batch)
-
-
-def take_untied(group: "Group") -> list[Copy]:
-    """Takes from a group the copies that neither an mbarrier nor a wait has claimed, in the order of their issue."""
-    copies = [copy for committed in group.committed for copy in committed] + group.open
-    group.committed, group.open = [], []
-    return copies
 
 
 def land(place: Place, copies: Sequence[Copy]) -> None:

@@ -1,6 +1,7 @@
 """Copies in flight, mbarriers and their phases.
 
 - bytes appear with the event that publishes them, never before;
+- commits, waits and arrivals are of the copies of the lanes that execute them, whatever guards or branches say which;
 - a `cp.async` reads as many bytes of its source as it says and no others, and the rest become zero;
 - what it cannot copy is refused in words, and so is a copy over an mbarrier in use;
 - barriers are used by their rules, and a deadlock says who waits for what.
@@ -8,6 +9,8 @@
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from skinny_gemm import interpreter
 from skinny_gemm.interpreter import machine
@@ -164,6 +167,90 @@ def test_copies_that_nobody_waits_for_happen_all_the_same():
     for ending in ("", tied):
         with pytest.raises(interpreter.MemoryAccessError, match=r"16 bytes past the end of a .* lane 31"):
             run(kernel(body + ending, shared=520), data(), np.zeros(1, np.uint32))
+
+
+SOME = st.one_of(st.just(0xFFFFFFFF), st.sampled_from([0, 1, 0xFFFF, 0xFFFF0000]), st.integers(0, 0xFFFFFFFF))
+STEP = st.tuples(st.sampled_from(["copy", "copy", "commit", 0, 1, 2, "all", "tie"]), SOME, st.booleans())
+COUNT = 1 << 19  #: arrivals that never come
+MARK = 0xABCDEF
+
+
+def program(steps) -> tuple[str, int]:
+    """(a program that takes `steps`, each of some lanes, by a guard or by a branch; its copies). Lane l copies word l
+    of the source into word l of the copy's own 32, which hold a mark."""
+    body = """mov.b32 %r1, smem; shl.b32 %r2, %r0, 2; add.s32 %r3, %r1, %r2; mul.wide.u32 %rd10, %r0, 4;
+    add.s64 %rd11, %rd10, %rd0; add.s64 %rd12, %rd10, %rd1; setp.ne.u32 %p1, %r0, 0; mov.b32 %r6, {mark};
+    @%p1 bra READY; mbarrier.init.shared.b64 [smem+4096], {count}; READY: bar.sync 0;"""
+    body, copies = body.format(mark=MARK, count=COUNT), 0
+    for i, (what, lanes, branch) in enumerate(steps):
+        text = {"commit": "cp.async.commit_group;", "all": "cp.async.wait_all;",
+                "tie": "cp.async.mbarrier.arrive.noinc.shared.b64 [smem+4096];"}.get(what)  # fmt: skip
+        if what == "copy":
+            text = f"cp.async.ca.shared.global [%r3+{128 * copies}], [%rd11], 4;"
+            body += f"st.shared.b32 [%r3+{128 * copies}], %r6;"
+            copies += 1
+        text = text or f"cp.async.wait_group {what};"
+        body += f"mov.b32 %r4, {lanes}; shr.u32 %r4, %r4, %r0; and.b32 %r4, %r4, 1; setp.ne.u32 %p2, %r4, 0;"
+        body += f"@!%p2 bra S{i}; {text} S{i}:" if branch else f"@%p2 {text}"
+    return body, copies
+
+
+def complete(steps) -> np.ndarray:
+    """What each lane has waited for by itself, as (copies, lanes): a model of one lane at a time."""
+    done = np.zeros((sum(what == "copy" for what, *_ in steps), 32), bool)
+    for lane in range(32):
+        loose: list[int] = []
+        groups: list[list[int]] = []
+        copies = 0
+        for what, lanes, _ in steps:
+            if lanes >> lane & 1:
+                if what == "copy":
+                    loose.append(copies)
+                if what in ("commit", "all"):
+                    groups.append(loose)
+                    loose = []
+                if what == "all" or isinstance(what, int):
+                    finished = groups[: len(groups) - (0 if what == "all" else what)] if groups else []
+                    done[sum(finished, []), lane] = True
+            copies += what == "copy"
+    return done
+
+
+def copied(steps) -> np.ndarray:
+    """Which lanes issue each copy."""
+    return np.array([[lanes >> lane & 1 for lane in range(32)] for what, lanes, _ in steps if what == "copy"], bool)
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(steps=st.lists(STEP.filter(lambda step: step[0] != "tie"), min_size=2, max_size=12))
+def test_a_wait_lands_the_committed_copies_of_its_own_lanes_and_no_others(steps):
+    body, copies = program(steps)
+    for i in range(copies):
+        body += f"ld.shared.b32 %r5, [%r3+{128 * i}]; st.global.b32 [%rd12+{128 * i}], %r5;"
+    source, out = data(32) | 1 << 31, np.zeros((max(copies, 1), 32), np.uint32)
+    run(kernel(body, shared=4104), source, out, checks=False)
+    assert (out[:copies] == np.where(complete(steps), source, MARK)).all()
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(steps=st.lists(STEP, min_size=2, max_size=12), seed=st.integers(-1, 3), pick=st.data())
+def test_the_race_detector_knows_which_copies_of_a_lane_are_complete(steps, seed, pick):
+    body, copies = program(steps)
+    issued = np.argwhere(copied(steps)) if copies else []
+    if not len(issued):
+        return
+    copy, lane = pick.draw(st.sampled_from(issued.tolist()))
+    body += f"setp.eq.u32 %p3, %r0, {lane}; @%p3 ld.shared.b32 %r5, [%r3+{128 * copy}];"
+    schedule = "in_order" if seed < 0 else f"adversarial({seed})"
+
+    def read():
+        run(kernel(body, shared=4104), data(32), np.zeros(32, np.uint32), races=True, schedule=schedule)
+
+    if complete(steps)[copy, lane]:
+        read()
+    else:
+        with pytest.raises(interpreter.RaceError, match="an unfinished copy of warp 0"):
+            read()
 
 
 PIPE = """
