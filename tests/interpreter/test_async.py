@@ -9,12 +9,12 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from skinny_gemm import interpreter
 from skinny_gemm.interpreter import machine
-from tests.interpreter.programs import kernel, run
+from tests.interpreter.programs import Eager, kernel, run
 
 SCHEDULES = ["in_order", *(f"adversarial({s})" for s in range(8))]
 ADDRESSES = """mov.b32 %r1, smem; shl.b32 %r2, %r0, 4; add.s32 %r3, %r1, %r2; mul.wide.u32 %rd10, %r0, 16;
@@ -169,7 +169,8 @@ def test_copies_that_nobody_waits_for_happen_all_the_same():
             run(kernel(body + ending, shared=520), data(), np.zeros(1, np.uint32))
 
 
-SOME = st.one_of(st.just(0xFFFFFFFF), st.sampled_from([0, 1, 0xFFFF, 0xFFFF0000]), st.integers(0, 0xFFFFFFFF))
+ALL = 0xFFFFFFFF
+SOME = st.one_of(st.just(ALL), st.sampled_from([0, 1, 0xFFFF, 0xFFFF0000]), st.integers(0, ALL))
 STEP = st.tuples(st.sampled_from(["copy", "copy", "commit", 0, 1, 2, "all", "tie"]), SOME, st.booleans())
 COUNT = 1 << 19  #: arrivals that never come
 MARK = 0xABCDEF
@@ -223,6 +224,9 @@ def copied(steps) -> np.ndarray:
 
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(steps=st.lists(STEP.filter(lambda step: step[0] != "tie"), min_size=2, max_size=12))
+@example(steps=[("copy", ALL, False), ("commit", ALL, False), (0, 0xFFFF, False)])
+@example(steps=[("copy", ALL, False), ("commit", 0xFFFF, True), (0, 0xFF, True), ("all", 0xFFFF0000, False)])
+@example(steps=[("copy", ALL, False), ("commit", ALL, False), ("copy", 1, True), ("commit", 1, True), (1, ALL, False)])
 def test_a_wait_lands_the_committed_copies_of_its_own_lanes_and_no_others(steps):
     body, copies = program(steps)
     for i in range(copies):
@@ -233,15 +237,18 @@ def test_a_wait_lands_the_committed_copies_of_its_own_lanes_and_no_others(steps)
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
-@given(steps=st.lists(STEP, min_size=2, max_size=12), seed=st.integers(-1, 3), pick=st.data())
-def test_the_race_detector_knows_which_copies_of_a_lane_are_complete(steps, seed, pick):
+@given(steps=st.lists(STEP, min_size=2, max_size=12), seed=st.integers(-2, 3), probe=st.integers(0, 1 << 20))
+@example(steps=[("copy", ALL, False), ("commit", ALL, False), (0, 0xFFFF, False)], seed=-2, probe=16)
+@example(steps=[("copy", ALL, False), ("commit", 0xFFFF, True), (0, ALL, True)], seed=-2, probe=16)
+@example(steps=[("copy", ALL, False), ("commit", ALL, False), ("tie", ALL, False), (1, ALL, True)], seed=-2, probe=3)
+def test_the_race_detector_knows_which_copies_of_a_lane_are_complete(steps, seed, probe):
     body, copies = program(steps)
     issued = np.argwhere(copied(steps)) if copies else []
     if not len(issued):
         return
-    copy, lane = pick.draw(st.sampled_from(issued.tolist()))
+    copy, lane = issued[probe % len(issued)].tolist()
     body += f"setp.eq.u32 %p3, %r0, {lane}; @%p3 ld.shared.b32 %r5, [%r3+{128 * copy}];"
-    schedule = "in_order" if seed < 0 else f"adversarial({seed})"
+    schedule = {-2: Eager(), -1: "in_order"}.get(seed, f"adversarial({seed})")
 
     def read():
         run(kernel(body, shared=4104), data(32), np.zeros(32, np.uint32), races=True, schedule=schedule)
@@ -251,6 +258,47 @@ def test_the_race_detector_knows_which_copies_of_a_lane_are_complete(steps, seed
     else:
         with pytest.raises(interpreter.RaceError, match="an unfinished copy of warp 0"):
             read()
+
+
+def test_an_arrival_publishes_the_copies_of_its_own_lanes_only():
+    body = (
+        ADDRESSES
+        + """setp.eq.u32 %p1, %r0, 0; @%p1 mbarrier.init.shared.b64 [smem+512], 1; bar.sync 0;
+    cp.async.cg.shared.global [%r3], [%rd11], 16; @%p1 cp.async.mbarrier.arrive.noinc.shared.b64 [smem+512];
+    TRY: mbarrier.try_wait.parity.shared.b64 %p2, [smem+512], 0; @!%p2 bra TRY;"""
+    )
+    with pytest.raises(interpreter.PoisonError, match=r"stored value of 'st\.global.* lane 1\."):
+        run(kernel(body + STORE, shared=520), data(), np.zeros(128, np.uint32))
+    one = STORE.replace("ld.", "@%p1 ld.").replace("st.", "@%p1 st.")
+    source, out = data(), np.zeros(128, np.uint32)
+    run(kernel(body + one, shared=520), source, out)
+    assert (out[:4] == source[:4]).all()
+
+
+def test_an_arrival_that_no_lane_executes_is_none():
+    body = ADDRESSES + """setp.gt.u32 %p1, %r0, 99; cp.async.cg.shared.global [%r3], [%rd11], 16;
+    @%p1 cp.async.mbarrier.arrive.noinc.shared.b64 [smem+512]; cp.async.wait_all;""" + STORE  # fmt: skip
+    source, out = data(), np.zeros(128, np.uint32)
+    run(kernel(body, shared=520), source, out)
+    assert (out == source).all()
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES[:3])
+def test_lanes_keep_their_groups_when_warps_part(schedule):
+    """The lanes 0 to 47 commit a first copy, and all a second one; then the warps go on apart."""
+    body = (
+        ADDRESSES
+        + """setp.lt.u32 %p1, %r0, 48; setp.lt.u32 %p2, %r0, 32;
+    cp.async.cg.shared.global [%r3], [%rd11], 16; @%p1 cp.async.commit_group;
+    cp.async.cg.shared.global [%r3+1024], [%rd11], 16; cp.async.commit_group;
+    @%p2 bra A; bar.sync 1, 32; cp.async.wait_group 0; bra.uni B; A: bar.sync 2, 32; cp.async.wait_group 1; B:"""
+    )
+    source, out = data(256), np.zeros(256, np.uint32)
+    run(kernel(body + STORE, threads=64, shared=2048), source, out, schedule=schedule, races=True)
+    assert (out == source).all()
+    late = body + STORE.replace("[%r3]", "[%r3+1024]")
+    with pytest.raises((interpreter.RaceError, interpreter.PoisonError), match="warp 0"):
+        run(kernel(late, threads=64, shared=2048), source, out, schedule=schedule, races=True)
 
 
 PIPE = """

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from skinny_gemm import interpreter
-from tests.interpreter.programs import SMALL, WIDE, Gemm, compiled, kernel, mutants, run
+from tests.interpreter.programs import SMALL, WIDE, Eager, Gemm, compiled, kernel, mutants, run
 
 ADDRESSES = """shr.u32 %r1, %r0, 5; and.b32 %r2, %r0, 31; mov.b32 %r3, smem; shl.b32 %r4, %r2, 4; add.s32 %r5, %r3, %r4;
     mul.wide.u32 %rd10, %r2, 16; add.s64 %rd11, %rd10, %rd0; setp.ne.u32 %p1, %r1, 0; setp.eq.u32 %p2, %r1, 0;"""
@@ -103,6 +103,9 @@ ORDERED = {
     "copies of the lanes that arrive at this mbarrier": HALVES.format("@%p8"),
     "a group that also arrives at an mbarrier": f"{BARRIERS} @%p2 {COPY} {COMMIT} @%p2 {TIE} [smem+520];"
     f"cp.async.wait_group 0; @%p2 {READ}",
+    "a copy for which all waited before their lanes part": f"{LANES} @%p2 {COPY} {WAIT_ALL} @%p7 {COMMIT} @%p2 {READ}",
+    "a copy over a finished one, in flight as lanes part": f"{LANES} @%p2 {COPY} {WAIT_ALL} @%p2 {COPY} @%p7 {COMMIT}"
+    f"{WAIT_ALL} @%p2 {READ}",
     "copies over one's own finished ones, by lanes apart": f"{LANES} @%p2 {COPY} @%p7 {WAIT_ALL} @%p7 {COPY}"
     f"{WAIT_ALL} bar.sync 0; @%p1 {READ}",
     "copy, wait, barrier": f"@%p2 {COPY} cp.async.wait_all; bar.sync 0; @%p1 {READ}",
@@ -114,14 +117,14 @@ RACES["one half of a word"] = HALF
 
 
 @pytest.mark.parametrize("case", RACES)
-@pytest.mark.parametrize("schedule", ["in_order", "adversarial(1)"])
+@pytest.mark.parametrize("schedule", ["in_order", "adversarial(1)", Eager()])
 def test_what_nothing_orders_is_a_race(case, schedule):
     with pytest.raises(interpreter.RaceError, match=r"Race on shared address \d+ of CTA \(0, 0, 0\): .*PTX line"):
         watch(RACES[case], schedule=schedule)
 
 
 @pytest.mark.parametrize("case", ORDERED)
-@pytest.mark.parametrize("schedule", ["in_order", "adversarial(1)"])
+@pytest.mark.parametrize("schedule", ["in_order", "adversarial(1)", Eager()])
 def test_what_is_ordered_is_none(case, schedule):
     watch(ORDERED[case], schedule=schedule)
 
