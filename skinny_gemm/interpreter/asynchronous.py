@@ -1,7 +1,7 @@
 """Asynchronous copies to shared memory, from their issue to their landing; anything may happen in between.
 
-- `cp.async` copies 4, 8 or 16 bytes per lane. A group of warps waits for its copies by `wait_group`, or ties them to an
-  mbarrier, at which they arrive once they are done.
+- `cp.async` copies 4, 8 or 16 bytes per lane. Every lane commits its own copies in groups and waits for these by
+  `wait_group`, or ties them to an mbarrier, at which they arrive once they are done; those of other lanes are left.
 - `cp.async.bulk` and `st.async` are transfers, which count bytes at an mbarrier of the receiving CTA (`complete_tx`).
   A landing is one event: the bytes appear and are counted. A schedule may land the lanes of one instruction apart.
 """
@@ -20,7 +20,7 @@ from .barriers import MBarrier, Rows
 from .errors import BarrierError, ClusterError, MemoryAccessError
 from .parser import SHARED_BASE
 from .place import DTYPES, OFFSET, Array, Mask, Place, active, scatter
-from .shared_memory import SHIFT, cluster_addresses, elements
+from .shared_memory import MBARRIER, SHIFT, cluster_addresses, elements, overwrites, overwritten
 from .synchronisation import barrier_at, barriers, change
 
 if TYPE_CHECKING:
@@ -31,7 +31,10 @@ UNIT = 16  #: bytes: bulk copies move whole multiples, aligned on both sides
 
 @dataclass(eq=False)
 class Copy:
-    """One `cp.async` that has not landed: addresses, bytes, bytes read of these (None: all) and active lanes."""
+    """One `cp.async` that has not landed: addresses, bytes, bytes read of these (None: all) and active lanes.
+
+    `group` is the number of the group that it belongs to or will, counted by each lane where these differ.
+    """
 
     index: int
     dst: Array
@@ -39,13 +42,21 @@ class Copy:
     size: int
     valid: Array | None
     mask: Mask
+    group: Array | int
     origin: "Copy | None" = None  #: the copy as it was issued, of which this is a part
 
     def select(self, rows: Array | None, warps: Array | None) -> "Copy":
         """The part that belongs to some rows and warps of its place."""
-        arrays = {name: getattr(self, name) for name in ("dst", "src", "valid", "mask")}
-        parts: dict[str, Any] = {name: ops.select(a, rows, warps) for name, a in arrays.items() if a is not None}
+        arrays = {name: getattr(self, name) for name in ("dst", "src", "valid", "mask", "group")}
+        parts: dict[str, Any] = {n: ops.select(a, rows, warps) for n, a in arrays.items() if isinstance(a, np.ndarray)}
         return replace(self, **parts, origin=self.origin or self)
+
+    def of(self, lanes: Mask) -> "Copy | None":
+        """The part that belongs to some lanes, None without any."""
+        if lanes is None:
+            return self
+        mask = lanes if self.mask is None else lanes & self.mask
+        return replace(self, mask=mask, origin=self.origin or self) if mask.any() else None
 
 
 @dataclass(eq=False)
@@ -54,11 +65,11 @@ class Batch:
 
     index: int
     place: Place
+    mask: Mask  #: the lanes that arrive
     copies: list[Copy]
     arrivals: list[tuple[MBarrier, Rows, Array]]
     before: list["Batch"]  #: batches of the same threads that complete earlier
     landed: bool = False
-    mask = None  #: all lanes
 
     @property
     def receivers(self) -> Array:
@@ -122,6 +133,10 @@ class Transfer:
             raise MemoryAccessError(f"An asynchronous transfer arrives at shared address {self.dst[i] - SHARED_BASE} "
                                     f"of CTA {machine.cta_of(self.rows[i])} after its exit: "
                                     f"{place.spot(self.index, place.shape, int(self.lanes[i]))}.")  # fmt: skip
+        for written, hit in overwritten(machine, self.rows, self.dst, self.size):
+            mask = np.zeros(place.shape, bool)
+            mask.reshape(-1)[self.lanes[hit]] = True
+            raise overwrites(place, self.index, "An asynchronous transfer", written, mask)
         for size in np.unique(self.size).tolist():
             lanes = self.size == size
             rows, dst = self.rows[lanes], self.dst[lanes]
@@ -149,55 +164,91 @@ class Transfer:
 
 def copy(group: "Group", index: int, dst: Array, src: Array, size: int, valid: Array | None, mask: Mask) -> None:
     """`cp.async` of `size` bytes, of which the source has `valid` (None: all) and the rest become zero."""
-    group.events.global_read(group, index, src, mask)
-    issued = Copy(index, dst, src, size, valid, mask)
+    reading = mask
+    if valid is not None:
+        group.events.decides(group, index, valid, "the source size", mask)
+        lanes = ops.TRUE if mask is None else mask
+        if (over := (valid > size) & lanes).any():
+            most = int(np.broadcast_to(valid, over.shape)[over][0])
+            what = f"cp.async copies {size} bytes and cannot read {most}"
+            raise group.error(MemoryAccessError, what, index, over)
+        reading = (valid > 0) & lanes
+        crooked = reading & (src % np.uint64(size) != 0)
+        if (addresses := active(crooked, src)) is not None:
+            memory.fault(group, index, addresses, size, "copy")
+    group.events.global_read(group, index, src, reading)
+    issued = Copy(index, dst, src, size, valid, mask, group.commits)
     group.events.copy_issued(group, issued)
     if group.machine.schedule.dares("land"):
         land(group, [issued])
     else:
-        group.open.append(issued)
+        group.copies.append(issued)
 
 
-def commit(group: "Group") -> None:
-    """`cp.async.commit_group`."""
-    group.committed.append(group.open)
-    group.open = []
-    group.events.copies_committed(group)
+def commit(group: "Group", mask: Mask) -> None:
+    """`cp.async.commit_group`: by each active lane, of its own copies."""
+    group.commits = group.commits + (1 if whole(mask) else group.full(mask))
+    group.events.copies_committed(group, mask)
 
 
-def wait_groups(group: "Group", keep: int) -> None:
-    """`cp.async.wait_group`: all but the latest `keep` groups land; with 0 also what is tied to mbarriers."""
-    done = max(len(group.committed) - keep, 0)
-    for copies in group.committed[:done]:
-        land(group, copies)
-    group.committed = group.committed[done:]
-    if keep == 0:
+def wait_groups(group: "Group", keep: int, mask: Mask) -> None:
+    """`cp.async.wait_group`: all but the latest `keep` groups of each active lane land."""
+    done = group.commits - keep
+    claimed = []
+    for copy in group.copies:
+        covered = copy.group < done
+        if isinstance(covered, bool):
+            claimed.append(mask if covered else ops.FALSE)
+        else:
+            claimed.append(covered if mask is None else covered & mask)
+    land(group, claim(group, claimed))
+    if mask is None or mask.any():
+        # What is tied to an mbarrier lands whole: early, where its group is among the latest or has not been committed.
         for batch in group.batches:
             group.machine.land(batch)
         group.batches = []
-    group.events.copies_waited(group, keep)
+    group.events.copies_waited(group, keep, mask)
+
+
+def whole(mask: Mask) -> bool:
+    """Whether all lanes are active."""
+    return mask is None or bool(mask.all())
+
+
+def claim(group: "Group", lanes: Sequence[Mask]) -> list[Copy]:
+    """Takes from the copies of a group, in the order of their issue, those of some lanes of each."""
+    taken: list[Copy] = []
+    left: list[Copy] = []
+    for copy, mask in zip(group.copies, lanes, strict=True):
+        if mask is None or mask is ops.FALSE:
+            (left if mask is ops.FALSE else taken).append(copy)
+            continue
+        part, rest = copy.of(mask), copy.of(~mask)
+        if part:
+            taken.append(part if rest else copy)
+        if rest:
+            left.append(rest if part else copy)
+    group.copies = left
+    if not left:
+        group.commits = 0  # where no copy is left it does not matter how many there were
+    return taken
 
 
 def arrive(group: "Group", index: int, addresses: Array, noinc: bool, mask: Mask) -> None:
     """`cp.async.mbarrier.arrive`: earlier copies will arrive at an mbarrier, once per thread, when they are done."""
+    if mask is not None and not mask.any():
+        return
     arrivals = barriers(group, index, addresses, mask)
     if not noinc:
         for barrier, rows, count in arrivals:
             barrier.pending[rows] += count
-    copies = take_untied(group)
+    copies = claim(group, [mask] * len(group.copies))
     group.batches = [b for b in group.batches if not b.landed]
-    batch = Batch(index, Place(group.machine, group.rows, group.warps), copies, arrivals, list(group.batches))
+    batch = Batch(index, Place(group.machine, group.rows, group.warps), mask, copies, arrivals, list(group.batches))
     group.events.access(group, index, addresses, 8, mask, False)
     group.events.copies_tied(group, batch)
     group.batches.append(batch)
     group.machine.flying.append(batch)
-
-
-def take_untied(group: "Group") -> list[Copy]:
-    """Takes from a group the copies that neither an mbarrier nor a wait has claimed, in the order of their issue."""
-    copies = [copy for committed in group.committed for copy in committed] + group.open
-    group.committed, group.open = [], []
-    return copies
 
 
 def land(place: Place, copies: Sequence[Copy]) -> None:
@@ -232,25 +283,55 @@ def _land_run(place: Place, copies: Sequence[Copy]) -> None:
     dst, src = parts[:2]
     if not dst.size:
         return
-    machine.copied += size * (src.size if src.ndim == 1 or len(src) > 1 else src.size * len(place.rows))
-    try:
-        data = machine.memory.load(src, size)
-    except MemoryAccessError:
-        for copy in copies:
-            addresses = active(copy.mask, copy.src)
-            if addresses is not None and machine.memory.fault(addresses, size) is not None:
-                memory.fault(place, copy.index, addresses, size, "copy")
-        raise
+    each = 1 if src.ndim == 1 or len(src) > 1 else len(place.rows)
+    if valid is None:
+        machine.copied += src.size * size * each
+        try:
+            data = machine.memory.load(src, size)
+        except MemoryAccessError:
+            for copy in copies:
+                addresses = active(copy.mask, copy.src)
+                if addresses is not None and machine.memory.fault(addresses, size) is not None:
+                    memory.fault(place, copy.index, addresses, size, "copy")
+            raise
+    else:
+        src, sizes = np.broadcast_arrays(src, parts[2])
+        machine.copied += int(sizes.sum()) * each
+        data = _load_some(place, copies[0], src, sizes)
     low, high = int(dst.min()), int(dst.max())
     if low < SHARED_BASE or high + size > machine.shared_end or int(np.bitwise_or.reduce(dst, axis=None)) & (size - 1):
         for copy in copies:
             if (addresses := active(copy.mask, copy.dst)) is not None:
                 elements(place, copy.index, addresses, size)
-    if valid is not None:  # the bytes past what the source has become zero
-        data, sizes = np.broadcast_arrays(data, parts[2])
-        octets = np.ascontiguousarray(data).view(np.uint8).reshape(*data.shape, size)
-        data = np.where(np.arange(size) < sizes[..., None], octets, np.uint8(0)).view(DTYPES[size])[..., 0]
+    if any(low < address + MBARRIER and high + size > address for address in machine.mbarriers):
+        for copy in copies:
+            if (addresses := active(copy.mask, copy.dst)) is not None:
+                for barrier, hit in overwritten(machine, place.rows[:, None, None], addresses, size):
+                    mask = hit if copy.mask is None else hit & copy.mask
+                    raise overwrites(place, copy.index, "A copy", barrier, mask)
     machine.store_shared(rows, dst >> SHIFT[size], size, data)
+
+
+def _load_some(place: Place, copy: Copy, src: Array, sizes: Array) -> Array:
+    """What a copy writes of which the source has `sizes` bytes: no others are read, and these become zero."""
+    buffers, size, steps = place.machine.memory, copy.size, np.arange(copy.size, dtype=np.uint64)
+    data: Array = np.zeros(src.shape, DTYPES[size])
+    octets = data.view(np.uint8).reshape(*src.shape, size)
+    whole = sizes == size
+    single = ~whole[..., None] & (steps < sizes[..., None])
+    try:
+        for part, addresses, width, to in ((whole, src, size, data), (single, src[..., None] + steps, 1, octets)):
+            if part.any():
+                to[part] = buffers.load(addresses[part], width)
+    except MemoryAccessError:
+        every, valid = ops.TRUE if copy.mask is None else copy.mask, ops.ZERO if copy.valid is None else copy.valid
+        bytewise = [((valid > step) & (valid < size), step, 1) for step in range(size)]
+        for lanes, step, width in ((valid == size, 0, size), *bytewise):
+            at = active(lanes & every, copy.src + np.uint64(step))
+            if at is not None and buffers.fault(at, width) is not None:
+                memory.fault(place, copy.index, at, width, "copy")
+        raise
+    return data
 
 
 # Transfers

@@ -7,6 +7,7 @@ The lines call the group of warps (`g`), NumPy or `arithmetic` (`ops`). Opcode a
 from collections import defaultdict
 from collections.abc import Callable
 
+from .errors import UnsupportedInstruction
 from .parser import Address, Imm, Instruction, Reg, Vector, unsupported, width_of
 from .writer import Writer, dtype_of
 
@@ -18,7 +19,7 @@ ORDERS = ("weak", "relaxed", "acquire", "release", "volatile", "nc", "cta", "clu
 #: The memory that a modifier names; `dsmem` is the shared memory of the cluster.
 SPACES = {"global": "global", "shared": "shared", "shared::cta": "shared", "shared::cluster": "dsmem"}
 CACHE_HINT = "L2::cache_hint"  #: asks for a policy as a last operand; hints change nothing here
-COPY_BYTES = (4, 8, 16)  #: of one cp.async
+COPY_BYTES = {"ca": (4, 8, 16), "cg": (16,)}  #: of one cp.async, by the cache that keeps the line
 
 
 # Templates
@@ -286,10 +287,18 @@ def multiply_in_warpgroup(w: Writer, ins: Instruction) -> None:
 
 
 def copy_async(w: Writer, ins: Instruction) -> None:
-    dst, src, size, *source_size = ins.operands[:-1] if CACHE_HINT in ins.op else ins.operands
-    if size.value not in COPY_BYTES:
-        w.refuse()
-    valid = w.value(source_size[0], "u32") if source_size else "None"
+    dst, src, size, *source = ins.operands[:-1] if CACHE_HINT in ins.op else ins.operands
+    allowed = COPY_BYTES[ins.op[2]]
+    if size.value not in allowed:
+        what = f"cp.async.{ins.op[2]} copies {' or '.join(map(str, allowed))} bytes, not {size.value}"
+        raise UnsupportedInstruction(f"PTX line {ins.line}: {what} (in {ins.text!r}).")
+    valid = "None"
+    if source and isinstance(source[0], Reg) and w.widths[source[0].name] == 1:  # ignore-src: nothing is read
+        valid = f"where({w.value(source[0], 'pred')}, {w.constant(0, 'u4')}, {w.constant(size.value, 'u4')})"
+    elif source:
+        if isinstance(source[0], Reg) and w.widths[source[0].name] != 32:
+            w.refuse()
+        valid = w.value(source[0], "u32")
     w.line(f"g.copy_async({ins.index}, {w.address(dst)}, {w.address(src, 64)}, {size.value}, {valid}, {w.mask})")
 
 

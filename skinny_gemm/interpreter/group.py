@@ -21,8 +21,8 @@ class Group(Place):
         self.registers, self.block = registers, 0
         self.specials: dict[tuple[str, str], Array] = {}
         self.parameters: dict[tuple[int, int], Array] = {}
-        self.open: list[asynchronous.Copy] = []  # not yet committed, nor tied to an mbarrier
-        self.committed: list[list[asynchronous.Copy]] = []
+        self.copies: list[asynchronous.Copy] = []  # that neither a wait nor an mbarrier has claimed
+        self.commits: Array | int = 0  # groups of copies, per lane where the lanes differ
         self.batches: list[asynchronous.Batch] = []
         self.issued = warpgroup.Issued([])
         self.opened: Array | None = None  # of the named barrier that it has arrived at: openings seen, per row
@@ -39,8 +39,8 @@ class Group(Place):
         new = Group(self.machine, *at, ops.select_registers(self.registers, rows, warps, parts))
         new.issued = self.issued.select(rows, warps, parts)
         new.waiting, new.depends = self.waiting, ops.select(self.depends, rows, warps)
-        new.open = [c.select(rows, warps) for c in self.open]
-        new.committed = [[c.select(rows, warps) for c in group] for group in self.committed]
+        new.copies = [copy.select(rows, warps) for copy in self.copies]
+        new.commits = self.commits if isinstance(self.commits, int) else ops.select(self.commits, rows, warps)
         new.batches = [b for b in self.batches if not b.landed]
         new.opened = self.opened if self.opened is None or rows is None else self.opened[rows]
         return new
@@ -48,7 +48,7 @@ class Group(Place):
     def finish(self) -> None:
         """Exits. Copies left behind untied land now; batches and transfers do when the schedule says so."""
         machine = self.machine
-        asynchronous.land(self, asynchronous.take_untied(self))
+        asynchronous.land(self, self.copies)
         opened = machine.cluster_barrier.exit(self.rows, self.warps)
         machine.clusters.alive[self.slice] -= len(self.warps)
         warpgroup.exited(machine, self.rows[machine.clusters.alive[self.slice] == 0])

@@ -178,9 +178,9 @@ ISA = {
     "cp.async.(ca|cg).SHARED.global{.L2::cache_hint}{.PREFETCH}": Row(
         "a a i {v|p}", emit.copy_async, reads="global", writes="shared"
     ),
-    "cp.async.commit_group": Row("", line("g.commit()"), writes="shared"),
-    "cp.async.wait_group": Row("i", line("g.wait_groups({a:literal})"), writes="shared"),
-    "cp.async.wait_all": Row("", line("g.commit()\ng.wait_groups(0)"), writes="shared"),
+    "cp.async.commit_group": Row("", line("g.commit({mask})"), writes="shared"),
+    "cp.async.wait_group": Row("i", line("g.wait_groups({a:literal}, {mask})"), writes="shared"),
+    "cp.async.wait_all": Row("", line("g.commit({mask})\ng.wait_groups(0, {mask})"), writes="shared"),
     "cp.async.mbarrier.arrive{.noinc}{.SHARED}.b64": Row(
         "a", line("g.arrive_copies({index}, {a}, {has[noinc]}, {mask})"), writes="shared"
     ),

@@ -1,7 +1,7 @@
 """Shared memory, of the own CTA and of the cluster: checks of addresses, loads and stores, and `ldmatrix`."""
 
-from collections.abc import Sequence
-from typing import NoReturn
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
@@ -11,7 +11,11 @@ from .errors import BarrierError, MemoryAccessError
 from .parser import SHARED_BASE
 from .place import DTYPES, FAR, NEGATIVE, OFFSET, RANK_SHIFT, Array, Mask, Place, active, converged, scatter
 
+if TYPE_CHECKING:
+    from .machine import Machine
+
 SHIFT = {1: 0, 2: 1, 4: 2, 8: 3, 16: 4}  #: log2 of an access's bytes
+MBARRIER = 8  #: bytes of an mbarrier
 MATRIX_LANES = {"x1": 8, "x2": 16, "x4": 32}  #: lanes that give the row addresses of an `ldmatrix`
 
 
@@ -104,16 +108,31 @@ def store(
         addresses, flat, rows = lanes, flat & OFFSET, np.broadcast_to(targets, place.shape)[place.full(mask)]
     else:
         elements(place, index, lanes, width)
-    for address, barrier in place.machine.mbarriers.items():
-        if address + 8 > lanes.min() and address < lanes.max() + width:
-            alive = barrier.expected[place.rows[:, None, None] if targets is None else targets] > 0
-            hit = alive & (lanes < address + 8) & (lanes + width > address)
-            if hit.any():
-                what = f"A store overwrites the mbarrier at shared address {address - SHARED_BASE}, which has not been "
-                raise place.error(BarrierError, what + "invalidated", index, hit if mask is None else hit & mask)
+    own = place.rows[:, None, None]
+    for barrier, hit in overwritten(place.machine, own if targets is None else targets, lanes, width):
+        raise overwrites(place, index, "A store", barrier, hit if mask is None else hit & mask)
     place.events.access(place, index, addresses, width, mask, True, targets)
     place.events.store(place, index, addresses, words, mask, targets)
     place.machine.store_shared(rows, flat >> SHIFT[width], width, data)
+
+
+def overwritten(machine: "Machine", rows: Array, addresses: Array, width: Array | int) -> Iterator[tuple[int, Array]]:
+    """(address, who) of each live mbarrier in which some of the writes of `width` bytes at `addresses` would end."""
+    if not machine.mbarriers:
+        return
+    low, high = int(addresses.min()), int(addresses.max()) + int(np.max(width))
+    for address, barrier in machine.mbarriers.items():
+        if address + MBARRIER > low and address < high:
+            inside = (addresses < address + MBARRIER) & (addresses + width > address)
+            hit = inside & (barrier.expected[rows] > 0)
+            if hit.any():
+                yield address, hit
+
+
+def overwrites(place: Place, index: int, what: str, barrier: int, mask: Array) -> Exception:
+    """The error for a write (`what` it is) over the live mbarrier at an address."""
+    what += f" overwrites the mbarrier at shared address {barrier - SHARED_BASE}, which has not been invalidated"
+    return place.error(BarrierError, what, index, mask)
 
 
 def ldmatrix(place: Place, index: int, addresses: Array, count: int, transposed: bool, mask: Mask) -> Sequence[Array]:

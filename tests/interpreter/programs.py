@@ -48,6 +48,13 @@ def kernel(
     return CompiledKernel("test", "k", "sm_90a", text, b"", specs, *shape, shared, False, none)
 
 
+class Eager(interpreter.InOrder):
+    """The schedule under which copies and transfers land as they are issued."""
+
+    def dares(self, what: str) -> bool:
+        return what == "land"
+
+
 def run(compiled: CompiledKernel, *values, grid=(1, 1, 1), **options):
     return interpreter.run(compiled, LaunchArguments(grid, values), **options)
 

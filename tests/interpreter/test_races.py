@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from skinny_gemm import interpreter
-from tests.interpreter.programs import SMALL, WIDE, Gemm, compiled, kernel, mutants, run
+from tests.interpreter.programs import SMALL, WIDE, Eager, Gemm, compiled, kernel, mutants, run
 
 ADDRESSES = """shr.u32 %r1, %r0, 5; and.b32 %r2, %r0, 31; mov.b32 %r3, smem; shl.b32 %r4, %r2, 4; add.s32 %r5, %r3, %r4;
     mul.wide.u32 %rd10, %r2, 16; add.s64 %rd11, %rd10, %rd0; setp.ne.u32 %p1, %r1, 0; setp.eq.u32 %p2, %r1, 0;"""
@@ -23,6 +23,13 @@ def watch(body, threads=64, schedule="in_order"):
     run(kernel(ADDRESSES + body, threads=threads, shared=1024), source, out, races=True, schedule=schedule)
 
 
+LANES = "setp.eq.u32 %p3, %r0, 0; setp.lt.u32 %p7, %r0, 16; setp.lt.u32 %p8, %r2, 16;"
+TIE, WAIT_ALL, COMMIT = "cp.async.mbarrier.arrive.noinc.shared.b64", "cp.async.wait_all;", "cp.async.commit_group;"
+HAND_OVER = f"""{BARRIERS} {LANES} @%p2 bra FILL; {WAIT} @%p8 {READ} bra END;
+    FILL: {{}} @%p3 mbarrier.arrive.shared.b64 %rd20, [smem+520]; END: ret;"""
+HALVES = f"""{LANES} @%p3 mbarrier.init.shared.b64 [smem+520], 16; @%p3 mbarrier.init.shared.b64 [smem+528], 16;
+    bar.sync 0; @%p1 bra USE; {COPY} @!%p7 bra REST; {TIE} [smem+520]; bra END; REST: {TIE} [smem+528]; bra END;
+    USE: {WAIT} {{}} {READ} END: ret;"""
 SYNCED = f"@%p2 {WRITE} bar.warp.sync -1;"
 HALF = "st.shared.b16 [%r5], %r1;"  # by each warp its number; finer than a word
 RACES = {
@@ -47,6 +54,19 @@ RACES = {
     "lanes of one store": "@%p2 st.shared.b32 [smem], %r0;",
     "a barrier that another warp waits for, invalidated": f"""{BARRIERS}
         @%p5 mbarrier.arrive.shared.b64 %rd20, [smem+520]; {WAIT} @%p5 mbarrier.inval.shared.b64 [smem+520];""",
+    "copies of lanes that have not waited": f"{LANES} @%p2 {COPY} {COMMIT} @%p7 cp.async.wait_group 0; bar.sync 0;"
+    f"@%p1 {READ}",
+    "one's own copy, for which another lane has waited": f"{LANES} @%p2 {COPY} @%p3 {WAIT_ALL} bar.warp.sync -1;"
+    f"@%p2 {READ}",
+    "copies of lanes that have not committed": f"{LANES} @%p2 {COPY} @%p7 {COMMIT} cp.async.wait_group 0; bar.sync 0;"
+    f"@%p1 {READ}",
+    "copies that all lanes wait for and one hands over": HAND_OVER.format(COPY + WAIT_ALL),
+    "copies that one lane waits for and hands over": HAND_OVER.format(f"{COPY} @%p3 {WAIT_ALL} bar.warp.sync -1;"),
+    "copies of the lanes that arrive at another mbarrier": HALVES.format("@!%p8"),
+    "a copy that arrives at an mbarrier, uncommitted": f"{BARRIERS} @%p2 {COPY} @%p2 {TIE} [smem+520];"
+    f"cp.async.wait_group 0; @%p2 {READ}",
+    "a group before copies that arrive at an mbarrier": f"{BARRIERS} @%p2 {COPY} {COMMIT} @%p2 {TIE} [smem+520];"
+    f"cp.async.wait_group 1; @%p2 {READ}",
     "a copy of another lane": f"@%p2 {COPY} cp.async.wait_all; xor.b32 %r5, %r5, 16; @%p2 {READ}",
 }
 ORDERED = {
@@ -71,6 +91,23 @@ ORDERED = {
         {WAIT} bar.sync 0; @%p5 mbarrier.inval.shared.b64 [smem+520];""",
     "neighbouring words": "shl.b32 %r6, %r1, 2; add.s32 %r5, %r5, %r6;" + WRITE + READ,
     "neighbouring halves of a word": f"shl.b32 %r6, %r1, 1; add.s32 %r5, %r5, %r6; {HALF}",
+    "copies of the lanes that have waited": f"{LANES} @%p2 {COPY} {COMMIT} @%p7 cp.async.wait_group 0; bar.sync 0;"
+    f"@%p1 bra HALF; bra END; HALF: @%p8 {READ} END:",
+    "one's own copy, for which one has waited": f"{LANES} @%p2 {COPY} @%p3 {WAIT_ALL} @%p3 {READ}",
+    "copies that all lanes wait for, meet and one hands over": HAND_OVER.format(f"{COPY} {WAIT_ALL} bar.warp.sync -1;"),
+    "copies of some lanes, of which all have waited": HAND_OVER.format(
+        f"@%p7 {COPY} @%p7 {WAIT_ALL} bar.warp.sync -1;"
+    ),
+    "the only copy, which its lane hands over": f"""{BARRIERS} {LANES} @%p2 bra FILL; {WAIT} @%p4 {READ} bra END;
+        FILL: @%p3 {COPY} {WAIT_ALL} @%p3 mbarrier.arrive.shared.b64 %rd20, [smem+520]; END: ret;""",
+    "copies of the lanes that arrive at this mbarrier": HALVES.format("@%p8"),
+    "a group that also arrives at an mbarrier": f"{BARRIERS} @%p2 {COPY} {COMMIT} @%p2 {TIE} [smem+520];"
+    f"cp.async.wait_group 0; @%p2 {READ}",
+    "a copy for which all waited before their lanes part": f"{LANES} @%p2 {COPY} {WAIT_ALL} @%p7 {COMMIT} @%p2 {READ}",
+    "a copy over a finished one, in flight as lanes part": f"{LANES} @%p2 {COPY} {WAIT_ALL} @%p2 {COPY} @%p7 {COMMIT}"
+    f"{WAIT_ALL} @%p2 {READ}",
+    "copies over one's own finished ones, by lanes apart": f"{LANES} @%p2 {COPY} @%p7 {WAIT_ALL} @%p7 {COPY}"
+    f"{WAIT_ALL} bar.sync 0; @%p1 {READ}",
     "copy, wait, barrier": f"@%p2 {COPY} cp.async.wait_all; bar.sync 0; @%p1 {READ}",
     "copies into two stages": f"""@%p2 {COPY} cp.async.commit_group; add.s32 %r6, %r5, 512;
         @%p2 cp.async.cg.shared.global [%r6], [%rd11], 16; cp.async.commit_group; cp.async.wait_group 1;
@@ -80,14 +117,14 @@ RACES["one half of a word"] = HALF
 
 
 @pytest.mark.parametrize("case", RACES)
-@pytest.mark.parametrize("schedule", ["in_order", "adversarial(1)"])
+@pytest.mark.parametrize("schedule", ["in_order", "adversarial(1)", Eager()])
 def test_what_nothing_orders_is_a_race(case, schedule):
     with pytest.raises(interpreter.RaceError, match=r"Race on shared address \d+ of CTA \(0, 0, 0\): .*PTX line"):
         watch(RACES[case], schedule=schedule)
 
 
 @pytest.mark.parametrize("case", ORDERED)
-@pytest.mark.parametrize("schedule", ["in_order", "adversarial(1)"])
+@pytest.mark.parametrize("schedule", ["in_order", "adversarial(1)", Eager()])
 def test_what_is_ordered_is_none(case, schedule):
     watch(ORDERED[case], schedule=schedule)
 

@@ -200,6 +200,16 @@ def test_a_ring_without_one_of_its_fences_waits_or_barriers_has_a_race(case, sch
         launch(ring().replace(old, new), tiles[0], 16, races=True, schedule=schedule, checks=False)
 
 
+@pytest.mark.parametrize("when", ["bar.sync 0;", "cp.async.wait_group 1;"])
+def test_lanes_that_commit_apart_need_the_same_fences(when, tiles):
+    """From before the first wait, or after the first fence, half of the lanes have a group more, of no copies."""
+    apart = ring().replace(when, f"setp.lt.u32 %p1, %r0, 16; @%p1 cp.async.commit_group; {when}", 1)
+    apart = apart.replace("cp.async.wait_group 1;", "cp.async.wait_all;")  # covers the first copies of all lanes
+    assert_close(launch(apart, tiles[0], 16, races=True)[0], tiles[1])
+    with pytest.raises(interpreter.RaceError, match="writes in 'cp.async.* no fence.proxy.async between"):
+        launch(apart.replace("fence.proxy.async;", ""), tiles[0], 16, races=True, checks=False)
+
+
 @pytest.mark.parametrize("schedule", ["in_order", "adversarial(2)"])
 @pytest.mark.parametrize("last", [1, 2])
 def test_a_stage_that_is_refilled_before_its_wait_is_a_race(last, schedule, tiles):

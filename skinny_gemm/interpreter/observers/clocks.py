@@ -4,7 +4,8 @@ Everything that acts at its own pace counts what it does, and has a *column*, on
 
 - each warp;
 - of each warp, its `cp.async` copies, counted in groups. They begin after their issue, but their end is known only
-  once `wait_group`, or the mbarrier that they arrive at, has been passed;
+  once `wait_group`, or the mbarrier that they arrive at, has been passed. From the first time that the lanes of a warp
+  do not commit, wait or arrive together, these are 32 columns, one for the copies of each lane;
 - of each warp, its mbarrier initialisations, because `fence.mbarrier_init` publishes these and nothing else;
 - if the kernel has wgmma: of each warp, these, counted in groups and known to be done after `wgmma.wait_group`; and up
   to which of its own and of its copies' counts `fence.proxy.async` has shown its writes to wgmma;
@@ -42,8 +43,10 @@ from . import Observer
 if TYPE_CHECKING:
     from ..machine import Machine
 
+CLOCKS = ("clock", "common", "published", "left", "joined", "handed")  #: attributes whose last axis are columns
 LANE_BITS = np.uint32(1) << np.arange(WARP, dtype=np.uint32)
 ALL_LANES = np.uint32(0xFFFFFFFF)
+MOST_GROUPS = 64  #: that a `wait_group` may leave behind; one that leaves more says nothing here
 
 
 class Clocks(Observer):
@@ -72,22 +75,28 @@ class Clocks(Observer):
         self.has_products = any(ins.op[0] == "wgmma" for ins in machine.code)
         self.products, self.shown = 3 * self.own, 4 * self.own  # first columns of wgmma and of what wgmma may read
         self.starts = (6 if self.has_products else 3) * self.own  # first column of the starts
-        self.transfers = self.starts + self.size  # first column of the mbarriers' transfers
+        self.used = self.starts + self.size  # columns
+        self.transfers: dict[int, int] = {}  # first column of the transfers of mbarriers, by number
+        self.by_lane: int | None = None  # first column of the lanes' copies; of what wgmma may read of them follow
         every = np.arange(n * self.warps)
         self.column = every % self.own  # of each warp itself
-        self.clock = np.zeros((len(every), self.transfers), np.int32)  # of each warp
+        self.clock = np.zeros((len(every), self.used), np.int32)  # of each warp
         self.clock[every, self.starts + self.rank[every // self.warps]] = 1
         self.common = self.clock.copy()  # what any one lane of a warp may release, for all of them
         self.published = self.clock.copy()  # what a relaxed arrival at the cluster barrier releases
         self.advance(every)
         self.lanes = np.zeros(len(every), np.uint32)  # bits of those that accessed shared memory since they last met
         self.writers = np.zeros(len(every), np.uint32)  # bits of those that have written it, or copied to it
-        self.ticks = np.zeros(len(every), np.int32)  # completed groups of copies that each warp has issued
+        self.copiers = np.zeros(len(every), np.uint32)  # bits of those that have issued copies
+        self.ticks = np.zeros((len(every), WARP), np.int32)  # completed groups of copies that each lane has issued
+        waits = [ins.operands[0].value for ins in machine.code if ins.op[:3] == ("cp", "async", "wait_group")]
+        #: Of each lane, the ticks after its latest commits, latest first.
+        self.recent = np.zeros((min(max(waits, default=0), MOST_GROUPS) + 1, len(every), WARP), np.int32)
         self.committed = np.zeros(len(every), np.int32)  # groups of wgmma likewise
-        self.left = np.zeros((n, self.transfers), np.int32)  # what the exited warps of each CTA knew
+        self.left = np.zeros((n, self.used), np.int32)  # what the exited warps of each CTA knew
         #: Of each barrier two arrays (2 scopes, CTAs, columns): joined by arrivals, handed out by completed phases.
         self.barriers: dict[Barrier, tuple[Array, Array]] = {}
-        self.joined, self.handed = np.zeros((2, n // self.size, self.transfers), np.int32)  # of the cluster barriers
+        self.joined, self.handed = np.zeros((2, n // self.size, self.used), np.int32)  # of the cluster barriers
         #: Of a copy or transfer in flight, at its issue: (index of each warp in what follows, clocks, ticks).
         self.issued: WeakKeyDictionary[Any, tuple[Array, Array, Array]] = WeakKeyDictionary()
         self.tied: WeakKeyDictionary[Batch, Array] = WeakKeyDictionary()  # the ticks at which batches are complete
@@ -156,6 +165,9 @@ class Clocks(Observer):
     def _show(self, warps: Array) -> None:
         for first in (0, self.own):
             self.clock[warps, self.shown + first + self.column[warps]] = self.clock[warps, first + self.column[warps]]
+        if self.by_lane is not None:
+            at, columns = warps[:, None], self.copy_columns(warps)
+            self.clock[at, columns + WARP * self.own] = self.clock[at, columns]
         self.advance(warps)
 
     def exited(self, place: Place) -> None:
@@ -177,23 +189,77 @@ class Clocks(Observer):
     def copy_issued(self, place: Place, copy: Copy) -> None:
         self.issued[copy] = self.snapshot(place)
 
-    def copies_committed(self, place: Place) -> None:
-        self.ticks[self.all_warps(place)] += 1
+    def copies_committed(self, place: Place, mask: Mask) -> None:
+        warps, lanes = self.acting(place, mask)
+        self.ticks[warps] += lanes
+        later = self.recent[:, warps]
+        self.recent[:, warps] = np.where(lanes, np.concatenate([self.ticks[None, warps], later[:-1]]), later)
 
     def copies_tied(self, place: Place, batch: Batch) -> None:
-        self.copies_committed(place)
+        warps, lanes = self.acting(place, batch.mask)
+        self.ticks[warps] += lanes
         self.tied[batch] = self.ticks.copy()
 
-    def copies_waited(self, place: Place, keep: int) -> None:
-        warps = self.all_warps(place)
-        columns = self.own + self.column[warps]
-        self.clock[warps, columns] = np.maximum(self.clock[warps, columns], self.ticks[warps] - keep)
+    def copies_waited(self, place: Place, keep: int, mask: Mask) -> None:
+        """Nobody else may release what a lane has waited for before the lanes have met."""
+        if keep >= len(self.recent):
+            return
+        warps, lanes = self.acting(place, mask)
+        columns = self.copy_columns(warps)
+        at = warps[:, None], columns
+        done = np.where(lanes, self.recent[keep, warps], 0)[:, : columns.shape[1]]
+        learnt = done > self.clock[at]
+        self.lanes[warps] |= (lanes & learnt).dot(LANE_BITS) & self.copiers[warps]
+        self.clock[at] = np.where(learnt, done, self.clock[at])
 
     def copies_arrive(self, batch: Batch, barrier: MBarrier) -> None:
-        joined, _ = self.clocks_of(barrier)
-        warps = self.all_warps(batch.place)
-        ctas, column = warps // self.warps, self.own + self.column[warps]
-        joined[:, ctas, column] = np.maximum(joined[:, ctas, column], self.tied[batch][warps])
+        warps, lanes = self.acting(batch.place, batch.mask)
+        columns = self.copy_columns(warps)
+        done = np.where(lanes, self.tied[batch][warps], 0)[:, : columns.shape[1]]
+        joined, at = self.clocks_of(barrier)[0], (warps[:, None] // self.warps, columns)
+        joined[:, *at] = np.maximum(joined[:, *at], done)
+
+    def acting(self, place: Place, mask: Mask) -> tuple[Array, Array]:
+        """(numbers of the watched warps with an active lane, their active lanes); from now on lanes have columns if
+        those of a warp part here."""
+        positions, _ = self.watched_ctas(place)
+        warps, lanes = self.all_warps(place), place.full(mask)[positions].reshape(-1, WARP)
+        if mask is not None:
+            some = lanes.any(axis=1)
+            warps, lanes = warps[some], lanes[some]
+            if self.by_lane is None and not lanes.all():
+                self.part_lanes()
+        return warps, lanes
+
+    def copy_columns(self, warps: Array) -> Array:
+        """The columns (warps, 32 | 1) of the warps' copies."""
+        column = self.column[warps][:, None]
+        return self.own + column if self.by_lane is None else self.by_lane + WARP * column + np.arange(WARP)
+
+    def part_lanes(self) -> None:
+        """Gives every lane's copies a column, which starts with what is known of its warp's."""
+        kinds = {0: self.own} | ({1: self.shown + self.own} if self.has_products else {})
+        self.by_lane = self.allocate(len(kinds) * WARP * self.own)
+        self.issued.update(
+            {flight: (at, self.widened(known), ticks) for flight, (at, known, ticks) in self.issued.items()}
+        )
+        clocks = [getattr(self, name) for name in CLOCKS]
+        clocks += [known for pair in self.barriers.values() for known in pair]
+        for known in [*clocks, *(known for _, known, _ in self.issued.values())]:
+            for kind, first in kinds.items():
+                to = self.by_lane + kind * WARP * self.own
+                known[..., to : to + WARP * self.own] = known[..., first : first + self.own].repeat(WARP, axis=-1)
+
+    def actors(self, columns: Array) -> tuple[Array, Array]:
+        """(kind, column of the warp) of what has some columns: 0 a warp, 1 its copies, 2 its initialisations, 3 its
+        wgmma, and -1 for what no warp does."""
+        kind, warp = np.divmod(columns, self.own)
+        kind = np.where(columns < self.starts, kind, -1)
+        if self.by_lane is not None:
+            lane = columns - self.by_lane
+            inside = (lane >= 0) & (lane < WARP * self.own)
+            kind, warp = np.where(inside, 1, kind), np.where(inside, lane // WARP, warp)
+        return kind, warp
 
     def products_committed(self, place: Place) -> None:
         self.committed[self.all_warps(place)] += 1
@@ -207,13 +273,19 @@ class Clocks(Observer):
 
     def transfer_column(self, barrier: MBarrier, rank: Array, far: Array | int) -> Array:
         """The columns of what completes at an mbarrier of CTAs `rank`, from other CTAs where `far`."""
-        need = self.transfers + 2 * self.size * (barrier.number + 1)
-        if need > self.clock.shape[1]:
-            need += 32 * self.size
-            for name in ("clock", "common", "published", "left", "joined", "handed"):
+        if barrier.number not in self.transfers:
+            self.transfers[barrier.number] = self.allocate(2 * self.size)
+        return self.transfers[barrier.number] + 2 * rank + far
+
+    def allocate(self, columns: int) -> int:
+        """The first of some more columns, which hold zeros."""
+        first, self.used = self.used, self.used + columns
+        if self.used > self.clock.shape[1]:
+            need = self.used + 32 * self.size
+            for name in CLOCKS:
                 setattr(self, name, self.widened(getattr(self, name), need))
             self.barriers = {b: (self.widened(j, need), self.widened(h, need)) for b, (j, h) in self.barriers.items()}
-        return self.transfers + 2 * (barrier.number * self.size + rank) + far
+        return first
 
     def widened(self, clocks: Array, width: int | None = None) -> Array:
         """`clocks` with zeros in the columns that have turned up since."""

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Optional
 
 import numpy as np
 
+from ...layouts import WARP
 from ..asynchronous import UNIT, Copy, Transfer
 from ..errors import RaceError
 from ..parser import SHARED_BASE, width_of
@@ -143,7 +144,9 @@ class Races(Clocks):
     def copy_issued(self, place: Place, copy: Copy) -> None:
         """What other lanes of the warp have read may be gone from now on."""
         for at in self.by_warp(place):
-            self.writers[at[2]] |= active_lanes(at[1], at[0], copy.mask)
+            lanes = active_lanes(at[1], at[0], copy.mask)
+            self.writers[at[2]] |= lanes
+            self.copiers[at[2]] |= lanes
             touched = self._cells_of(at, copy.dst, copy.size, copy.mask)
             inside = touched[0] - touched[1] // self.warps * self.cells < self.cells  # others are an error on landing
             cells, warps, lanes = (part[inside] for part in touched)
@@ -157,9 +160,20 @@ class Races(Clocks):
             clocks = self.widened(clocks)
             for which in every_warp:
                 cells, warps, lanes = self._cells_of(which, copy.dst, copy.size, copy.mask)
-                column = self.own + self.column[warps]
+                column = self._copy_column(self.column[warps], lanes)
                 self._check(copy.index, cells, at[warps], clocks, True, column)
-                self._wrote(cells, column, ticks[at[warps]], copy.index, lanes)
+                self._wrote(cells, column, ticks[at[warps], lane_number(lanes)], copy.index, lanes)
+
+    def _copy_column(self, column, lanes):
+        """The column of copies that the lanes `lanes` of warps with some columns have issued."""
+        if self.by_lane is None:
+            return self.own + column
+        return self.by_lane + WARP * column + lane_number(lanes)
+
+    def part_lanes(self) -> None:
+        copied = np.flatnonzero(self.actors(self.write_column)[0] == 1)
+        super().part_lanes()
+        self.write_column[copied] = self._copy_column(self.write_column[copied] - self.own, self.write_lanes[copied])
 
     def product_reads(self, place: Place, index: int, addresses: Array) -> None:
         """Every warp reads all chunks; what it reads must be known, and shown to wgmma."""
@@ -170,10 +184,12 @@ class Races(Clocks):
             column = self.products + self.column[warps]
             self._check(index, cells, warps, self.clock, False, column)
             last = self.write_column[cells]
-            by_thread = np.flatnonzero(last < 2 * self.own)
-            known = self.clock[warps[by_thread], self.shown + last[by_thread]]
+            kind, writer = self.actors(last)
+            by_thread = np.flatnonzero((kind == 0) | (kind == 1))
+            shown = np.where(last < 2 * self.own, self.shown + last, last + WARP * self.own)[by_thread]
+            known = self.clock[warps[by_thread], shown]
             for at in by_thread[self.write_time[cells[by_thread]] > known].tolist():
-                who = self._side(self.write_index[cells[at]], last[at] % self.own, True)
+                who = self._side(self.write_index[cells[at]], writer[at], True)
                 raise RaceError(
                     f"Race on {self._word(cells[at])}: {who}, {self._side(index, column[at], False)}, and the thread "
                     "that writes executes no fence.proxy.async between the two."
@@ -308,7 +324,8 @@ class Races(Clocks):
         last = self.write_column[cells]
         bad = self.write_time[cells] > self.common[warps, last]
         if bad.any():
-            bad &= (self.write_lanes[cells] & lanes == 0) & (last < self.starts) & (last % self.own == column)
+            kind, writer = self.actors(last)
+            bad &= (self.write_lanes[cells] & lanes == 0) & (kind >= 0) & (writer == column)
             for i in np.flatnonzero(bad).tolist():
                 self._report(index, cells[i], column[i], write, self.write_index[cells[i]], last[i], True, True)
         if not write:
@@ -350,13 +367,17 @@ class Races(Clocks):
 
     def _side(self, index, column, writes, anonymous=False) -> str:
         """Who does what, in words; just what if `anonymous`."""
-        ins, column = self.machine.code[index], int(column)
-        kind, column = divmod(column, self.own) if column < self.starts else (-1, 0)
+        ins, (kind, column) = self.machine.code[index], (int(x) for x in self.actors(np.asarray(column)))
         rank, w = divmod(column, self.warps)
         warp = f"warp {w}" + (f" of CTA rank {rank}" if self.size > 1 else "")
         actors = warp, f"an unfinished copy of {warp}", warp, f"an unfinished wgmma of {warp}", "an unfinished transfer"
         who = "" if anonymous else actors[kind]
         return f"{who} {'writes' if writes else 'reads'} in {ins.text!r} (PTX line {ins.line})"
+
+
+def lane_number(bits: Array) -> Array:
+    """The lane whose bit it is; the last one's if it is that of all."""
+    return np.bitwise_count(bits - np.uint32(1))
 
 
 @cache
