@@ -239,6 +239,8 @@ class Machine:
             group.block = block.taken if first else block.next
             return True
         warpwise = taken.shape[2] == 1 or bool((taken.any(axis=2) == taken.all(axis=2)).all())
+        if not warpwise:
+            self.check_uniform(group, block, taken, ~taken)
         if warpwise and (block.region_waits or block.region_polls or block.join == EXIT):
             self.split(group, taken[:, :, 0], block.taken, block.next)
             return False
@@ -248,6 +250,12 @@ class Machine:
         self.run_masked(group, block, taken)
         group.block = block.join
         return True
+
+    def check_uniform(self, group: Group, block: Block, jump: np.ndarray, stay: np.ndarray) -> None:
+        """Raises where lanes of one warp take a `bra.uni` and others do not."""
+        assert block.branch is not None
+        if "uni" in block.branch.op and (apart := jump.any(axis=2) & stay.any(axis=2)).any():
+            raise group.error(DivergenceError, "Lanes of one warp part", block.branch.index, jump & apart[..., None])
 
     def split(self, group: Group, chosen: np.ndarray, target: int, other: int) -> None:
         """Replaces a group by parts: the (CTA, warp) pairs in `chosen` go to block `target`, the rest to `other`."""
@@ -291,6 +299,7 @@ class Machine:
             elif not jump.any():
                 stack[-1][0] = block.next
             else:
+                self.check_uniform(group, block, jump, stay)
                 stack[-1][0] = block.join
                 stack += [[block.next, block.join, stay], [block.taken, block.join, jump]]
 

@@ -142,17 +142,49 @@ def _use(place: Place, index: int, addresses: Array, mask: Mask, cluster: bool) 
         place.events.access(place, index, offsets, 8, mask, False, rows)
 
 
-def join(place: Place, barrier: NamedBarrier, count: int, mask: Mask = None) -> None:
-    """All warps of the place arrive at a named barrier."""
-    place.events.arrives(place, barrier, mask)
-    opened = barrier.arrive(place.slice, WARP * len(place.warps), count)
-    place.events.completed(barrier, place.slice, opened)
+def join(place: Place, index: int, number: int, count: int, warps: Mask = None) -> NamedBarrier:
+    """Some `warps` of the place (CTAs, warps), None for all, arrive at the named barrier `number`, which expects
+    `count` threads; returns it."""
+    machine, ins, most = place.machine, place.machine.code[index], place.machine.context.warps * WARP
+    if count % WARP or not 0 < count <= most:
+        raise BarrierError(f"{ins.text!r} (PTX line {ins.line}) expects {count} threads, which is not a multiple of "
+                           f"{WARP} up to the CTA's {most}.")  # fmt: skip
+    barrier = machine.named_barrier(number)
+    machine.changed()
+    place.events.arrives(place, barrier, None if warps is None else warps[:, :, None])
+    rows: Rows = place.slice
+    threads: Count = WARP * len(place.warps)
+    if warps is not None:
+        here = warps.any(axis=1)
+        rows, threads = place.rows[here], WARP * warps.sum(axis=1)[here]
+    try:
+        opened = barrier.arrive(rows, threads, count)
+    except BarrierError as error:
+        raise BarrierError(f"{ins.text!r} (PTX line {ins.line}): {error}.") from None
+    place.events.completed(barrier, rows, opened)
+    return barrier
 
 
 def bar_arrive(place: Place, index: int, number: Array, count: Array, mask: Mask) -> None:
-    """`bar.arrive`."""
-    place.machine.changed()
-    join(place, place.machine.named_barrier(int(number[0, 0, 0])), int(count[0, 0, 0]), mask)
+    """`bar.arrive`, by the warps that have an active lane: at the barrier and for the count that each names."""
+    converged(place, index, None, mask)
+    here = place.full(mask)[:, :, 0]
+    named = [np.broadcast_to(per_warp(place, index, values, mask), here.shape) for values in (number, count)]
+    for pair in np.unique(np.stack([values[here] for values in named]), axis=1).T.tolist():
+        warps = here & (named[0] == pair[0]) & (named[1] == pair[1])
+        join(place, index, *pair, None if warps.all() else warps)
+
+
+def per_warp(place: Place, index: int, values: Array, mask: Mask = None) -> Array:
+    """An operand of a named barrier as (CTAs | 1, warps | 1): its lanes must agree, and twins too."""
+    if values.size > 1:
+        place.events.decides(place, index, values, "the barrier", mask)
+        apart = (values != values[:, :, :1]).any(axis=2, keepdims=True)
+        if (apart if mask is None else apart & mask).any():
+            ins = place.machine.code[index]
+            what = "has operands that differ between the lanes of a warp"
+            raise BarrierError(f"{ins.text!r} (PTX line {ins.line}) {what}.")
+    return values[:, :, 0]
 
 
 def cluster_arrive(place: Place, index: int, release: bool, aligned: bool, mask: Mask) -> None:
@@ -203,31 +235,19 @@ def choice(group: "Group", ins: Instruction) -> Array | None:
         return None
     same = np.ones((1, 1), bool)
     for values in (_operand(group, o) for o in ins.operands):
-        if values.size > 1:
-            group.events.decides(group, ins.index, values, "the barrier")
-            if (values != values[:, :, :1]).any():
-                what = "has operands that differ between the lanes of a warp"
-                raise BarrierError(f"{ins.text!r} (PTX line {ins.line}) {what}.")
-            same = same & (values == values[:1, :1, :1])[:, :, 0]
+        warps = per_warp(group, ins.index, values)
+        same = same & (warps == warps[:1, :1])
     return None if same.all() else same
 
 
 def _bar(group: "Group", ins: Instruction) -> Array:
     """`bar.sync`: arrives once, then waits for the opening."""
-    operands, most = [_operand(group, o) for o in ins.operands], group.machine.context.warps * WARP
-    barrier = group.machine.named_barrier(int(operands[0][0, 0, 0]))
+    number, *counts = (int(_operand(group, o)[0, 0, 0]) for o in ins.operands)
+    barrier = group.machine.named_barrier(number)
     if group.opened is None:
-        threads = int(operands[1][0, 0, 0]) if len(operands) > 1 else most
-        if threads % WARP or not 0 < threads <= most:
-            raise BarrierError(f"{ins.text!r} (PTX line {ins.line}) expects {threads} threads, which is not a "
-                               f"multiple of {WARP} up to the CTA's {most}.")  # fmt: skip
         group.opened = barrier.opened[group.slice].copy()
         group.waiting = ins, barrier, None
-        try:
-            join(group, barrier, threads)
-        except BarrierError as error:
-            raise BarrierError(f"{ins.text!r} (PTX line {ins.line}): {error}.") from None
-        group.machine.changed()
+        join(group, ins.index, number, *(counts or [group.machine.context.warps * WARP]))
     ready = barrier.opened[group.slice] > group.opened
     if ready.all():
         group.events.acquired(group, barrier)

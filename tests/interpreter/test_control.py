@@ -63,7 +63,7 @@ def test_inline_scopes_redeclare_registers_and_labels():
     { .reg .pred P1; .reg .b32 t;
     mov.b32 t, %r10;
     AGAIN:
-    setp.eq.u32 P1, t, 0; @P1 bra.uni DONE; add.s32 %r20, %r20, 3; sub.u32 t, t, 1; bra.uni AGAIN;
+    setp.eq.u32 P1, t, 0; @P1 bra DONE; add.s32 %r20, %r20, 3; sub.u32 t, t, 1; bra.uni AGAIN;
     DONE: }
     { .reg .pred P1; .reg .b32 t; mov.b32 t, %r20;
     setp.gt.u32 P1, t, 30; @P1 bra DONE; add.s32 %r20, t, 1000; DONE: }"""
@@ -133,6 +133,58 @@ def test_warps_may_name_their_barriers_by_a_register(schedule):
     assert (out == np.arange(128) ^ 32).all()
     with pytest.raises(interpreter.BarrierError, match="differ between the lanes of a warp"):
         run(kernel("bar.sync %r0, 128;", "out", 128), out, schedule=schedule)
+
+
+ARRIVE = """shr.u32 %r1, %r0, 5; setp.eq.u32 %p1, %r1, 0; setp.eq.u32 %p2, %r1, 1; add.u32 %r2, %r1, 1;
+    {arrive} @!%p1 bra E; bar.sync 1, {count}; E:"""
+FIRST_THREE = ["in_order", "adversarial(0)", "adversarial(1)"]
+
+
+def arriving(arrive, threads, count=64, schedule="in_order"):
+    body = ARRIVE.format(arrive=arrive, count=count)
+    return run(kernel(body, "out", threads), np.zeros(1, np.uint32), schedule=schedule, races=True)
+
+
+@pytest.mark.parametrize("schedule", FIRST_THREE)
+@pytest.mark.parametrize(
+    "arrive",
+    ["@!%p2 bra X; bar.arrive 1, 64; X:", "@%p2 barrier.arrive.aligned 1, 64;", "@!%p1 bar.arrive %r1, 64;"],
+)
+def test_only_warps_that_execute_an_arrival_are_counted_at_the_barrier_that_each_names(arrive, schedule):
+    arriving(arrive, 64, schedule=schedule)
+    if "%r1" in arrive:  # a third warp arrives elsewhere
+        arriving(arrive, 96, schedule=schedule)
+        return
+    with pytest.raises(interpreter.DeadlockError, match="32 of 96 threads are missing"):
+        arriving(arrive.replace("64", "96"), 96, 96, schedule=schedule)
+
+
+def test_an_arrival_that_no_warp_executes_is_none():
+    with pytest.raises(interpreter.DeadlockError, match="32 of 64 threads are missing"):
+        arriving("setp.ne.u32 %p3, %r0, %r0; @%p3 bar.arrive 1, 64;", 64)
+
+
+@pytest.mark.parametrize("count", [0, 63, 100, 4096])
+@pytest.mark.parametrize("op", ["bar.arrive", "bar.sync"])
+def test_a_barrier_expects_whole_warps_of_its_cta(op, count):
+    with pytest.raises(interpreter.BarrierError, match=f"{op} 1, {count}.*expects {count} threads, .*up to the CTA's"):
+        run(kernel(f"{op} 1, {count};", "out", 64), np.zeros(1, np.uint32))
+
+
+def test_lanes_of_a_warp_arrive_together_and_at_one_barrier():
+    with pytest.raises(interpreter.BarrierError, match="operands that differ between the lanes"):
+        arriving("and.b32 %r3, %r0, 1; bar.arrive %r3, 64;", 64)
+    with pytest.raises(interpreter.DivergenceError, match="apart at '@%p3 bar.arrive"):
+        arriving("setp.lt.u32 %p3, %r0, 40; @%p3 bar.arrive 1, 64;", 64)
+
+
+def test_lanes_may_not_part_at_a_uniform_branch():
+    code = "setp.lt.u32 %p1, %r10, {}; mov.b32 %r20, 1; @%p1 bra.uni E; mov.b32 %r20, 2; E:"
+    assert (elementwise(code.format(32), (THREADS,), np.uint32) == 1).all()
+    nested = "setp.lt.u32 %p2, %r10, 8; @%p2 bra F; " + code.format(16) + " F:"
+    for divergent in (code.format(16), nested):
+        with pytest.raises(interpreter.DivergenceError, match="Lanes of one warp part.*bra.uni E"):
+            elementwise(divergent, (THREADS,), np.uint32)
 
 
 def test_lanes_may_not_part_in_front_of_a_barrier():
