@@ -190,11 +190,19 @@ def remainder(a: ndarray, b: ndarray) -> ndarray:
 
 
 def multiply_high(a: ndarray, b: ndarray) -> ndarray:
-    """The upper half of the product of two 32- or 64-bit views."""
-    if a.dtype.itemsize == 4:
+    """The upper half of the product of two integer views."""
+    size = a.dtype.itemsize
+    if size < 8:
         wide = I8 if a.dtype.kind == "i" else U8
-        return (a.astype(wide) * b.astype(wide) >> wide(32)).astype(a.dtype)
+        return (a.astype(wide) * b.astype(wide) >> wide(8 * size)).astype(a.dtype)
     return (a.astype(object) * b.astype(object) >> 64).astype(a.dtype)  # Python's integers
+
+
+def packed(function: Any, a: ndarray, b: ndarray, kind: str) -> ndarray:
+    """`function` of the two halves of 32-bit values, each of which is a number of `kind`, u16x2 or s16x2."""
+    dtype = np.int16 if kind[0] == "s" else U2
+    low, high = (function(*(x.astype(U2).view(dtype) for x in half)).view(U2) for half in ((a, b), (a >> 16, b >> 16)))
+    return high.astype(U4) << 16 | low
 
 
 def shuffle(mode: str, value: ndarray, b: ndarray, c: ndarray) -> tuple[ndarray, ndarray]:
@@ -247,11 +255,11 @@ def reduce_lanes(name: str, value: ndarray, members: ndarray) -> ndarray:
     return function.reduce(value, axis=2, keepdims=True, dtype=value.dtype, initial=start, where=members)
 
 
-def to_integer(value: ndarray, mode: str, kind: str) -> ndarray:
-    """`cvt` of float32 values to u32 or s32 (`kind`), as bits: rounded by `mode`, saturating; NaN gives 0."""
+def to_integer(value: ndarray, mode: str, dtype: type) -> ndarray:
+    """`cvt` of float32 values to u32 or s32 (`dtype`): rounded by `mode`, saturating; NaN gives 0."""
     rounded = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}[mode](value)
-    limits = np.iinfo(I4 if kind == "s32" else U4)
-    return np.clip(np.nan_to_num(rounded.astype(np.float64)), limits.min, limits.max).astype(I8).astype(U4)
+    limits = np.iinfo(dtype)
+    return np.clip(np.nan_to_num(rounded.astype(np.float64)), limits.min, limits.max).astype(I8).astype(dtype)
 
 
 # Bits

@@ -100,7 +100,7 @@ class Generator(Writer):
             return
         if self.fusion:
             self.out += self.fusion.before(ins)
-        self.ins, self.mask = ins, "M" if self.masked else "None"
+        self.ins, self.mask, self.relaxed = ins, "M" if self.masked else "None", ins.op[0] in isa.RELAXED
         if ins.guard:
             self.mask = f"({self.predicate(ins.guard)} & M)" if self.masked else f"({self.predicate(ins.guard)})"
         if row.whole:

@@ -32,7 +32,8 @@ def value(template: str, kind: str = "") -> Callable[[Writer, Instruction], None
     """
 
     def emit(w: Writer, ins: Instruction):
-        text = template.format(op=ins.op, sign=SIGNS.get(ins.op[0]), **_named(w, ins, ins.operands[1:]))
+        names = {"op": ins.op, "sign": SIGNS.get(ins.op[0]), "index": ins.index, "mask": w.mask}
+        text = template.format(**names, **_named(w, ins, ins.operands[1:]))
         w.result(ins.operands[0], text, typed(kind, ins.op[-1]))
 
     return emit
@@ -94,7 +95,7 @@ def move(w: Writer, ins: Instruction) -> None:
     parts = d if isinstance(d, Vector) else a
     if not isinstance(parts, Vector):
         if isinstance(a, Reg) and {a.name, d.name} <= w.lazy:
-            return w.result(d, w.register(a.name), "b32")
+            return w.result(d, w.register(a.name), typed("b", kind))
         return w.result(d, w.value(a, typed("b", kind)), typed("b", kind))
     part, wide = width_of(kind) // len(parts.items), f"u{width_of(kind) // 8}"
     if kind[0] != "b" or part * len(parts.items) != width_of(kind) or part < 8:
@@ -110,17 +111,17 @@ def move(w: Writer, ins: Instruction) -> None:
 def convert_integer(w: Writer, ins: Instruction) -> None:
     to, source = ins.op[1:]
     d, a = ins.operands
-    step = f"{'i' if source[0] == 's' else 'u'}{width_of(to) // 8}"
-    w.result(d, f"{w.value(a, source)}.astype({step}).view(u{width_of(to) // 8})", "u" + to[1:])
+    step = f"{source[0].replace('s', 'i')}{width_of(to) // 8}"  # the source's sign says how it widens
+    w.result(d, f"{w.value(a, source)}.astype({step}).view({dtype_of(to)})", to)
 
 
 def load_parameter(w: Writer, ins: Instruction) -> None:
     d, a = ins.operands
-    place = w.parameters[a.base].offset + a.offset, width_of(ins.op[-1]) // 8
-    whole = w.parameters[a.base]
-    if not (whole.packed or place == (whole.offset, whole.size)):  # what a packed one holds is known when it is bound
+    kind, whole = ins.op[-1], w.parameters[a.base]
+    offset, size = whole.offset + a.offset, width_of(kind) // 8
+    if not 0 <= a.offset <= whole.size - size or offset % size:
         w.refuse()
-    w.result(d, f"g.parameter({place[0]}, {place[1]})", f"b{8 * place[1]}")
+    w.result(d, f"g.parameter({offset}, {size}).view({dtype_of(kind)})", kind)
 
 
 def access_bytes(ins: Instruction) -> int:

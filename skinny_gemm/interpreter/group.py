@@ -7,7 +7,7 @@ from . import arithmetic as ops
 from . import asynchronous, memory, place, shared_memory, synchronisation, warpgroup
 from .barriers import Barrier, ClusterBarrier
 from .parser import Instruction
-from .place import Array, Mask, Place
+from .place import DTYPES, Array, Mask, Place
 
 if TYPE_CHECKING:
     from .machine import Machine
@@ -97,11 +97,15 @@ class Group(Place):
     def parameter(self, offset: int, size: int) -> Array:
         """The kernel parameter at an offset."""
         if (offset, size) not in self.parameters:
-            if (offset, size) not in self.machine.parameters:
+            for (start, length), values in self.machine.parameters.items():
+                if start <= offset and offset + size <= start + length:
+                    part = values.view(DTYPES[size])[..., (offset - start) // size :][..., :1]
+                    self.parameters[offset, size] = ops.select(part, self.rows, None)
+                    break
+            else:
                 raise ValueError(
                     f"the kernel reads {size} bytes at byte {offset} of its parameters, which hold no value"
                 )
-            self.parameters[offset, size] = ops.select(self.machine.parameters[offset, size], self.rows, None)
         return self.parameters[offset, size]
 
     def dependency_wait(self, mask: Mask) -> None:

@@ -67,6 +67,7 @@ OPERANDS = {
     "m": "m",  # a parameter
     "t": "t",  # a label
 }
+RELAXED = ("ld", "st", "multimem", "cvt")  #: opcodes that take registers wider than their type
 NAMED = "named"  #: the memory that a modifier names
 POLLING = frozenset(("volatile", "relaxed", "acquire"))  #: modifiers of loads that other threads' stores may answer
 
@@ -102,13 +103,14 @@ ISA = {
     "mov.pred": Row("q p", value("{a}")),
     "cvta{.to}.(global|local|const|param|ANYSHARED).u64": Row("d v", value("{a}")),
     "cvt.INT8.INT8": Row("d v", emit.convert_integer),
-    "cvt.(rni|rzi|rmi|rpi).(u32|s32).f32": Row("d v", value("ops.to_integer({a}, {op[1]!r}, {op[2]!r})", "u32")),
+    "cvt.(rni|rzi|rmi|rpi).u32.f32": Row("d v", value("ops.to_integer({a}, {op[1]!r}, u4)", "u32")),
+    "cvt.(rni|rzi|rmi|rpi).s32.f32": Row("d v", value("ops.to_integer({a}, {op[1]!r}, i4)", "s32")),
     "cvt.rn.f32.INT8 | cvt.rn.f32.f64": Row("d v", value("{a}.astype(f4)", "f32")),
     "cvt.f64.f32": Row("d v", value("{a}.astype(f8)", "f64")),
     "cvt.f32.bf16": Row("d v", value("{a:b16}.astype(u4) << u4(16)", "b32")),
     "cvt.rn.bf16.f32": Row("d v", value("ops.bf16_bits({a:b32}).astype(u2)", "b16")),
     "cvt.rn.bf16x2.f32": Row("d v v", value("ops.bf16x2({a:b32}, {b:b32})", "b32")),
-    "ld.param.TYPE": Row("d m", emit.load_parameter),
+    "ld.param.STORED": Row("d m", emit.load_parameter),
     "ld{.ORDER|.HINT}*.SPACE{.ORDER|.HINT}*{.v2|.v4}.STORED": Row("D a", emit.load, reads=NAMED, bytes=None),
     "st{.ORDER|.HINT}*.SPACE{.ORDER|.HINT}*{.v2|.v4}.STORED": Row("a V", emit.store, writes=NAMED, bytes=None),
     "multimem.st.(relaxed|release).SCOPE{.global}.(STORED|HALVES|(v2|v4).(f32|f16x2|bf16x2))": Row(
@@ -122,10 +124,11 @@ ISA = {
     "createpolicy.range{.global}.EVICT{.EVICT}.b64": Row("d a v v", emit.policy),
     "createpolicy.cvt.L2.b64": Row("d v", emit.policy),
     # Integers, logic and floats
-    "add.INT | add.PACKED | add{.rn}.FLOAT": Row("d v v", value("{a:u} + {b:u}", "u")),
-    "sub.INT | sub.PACKED | sub{.rn}.FLOAT": Row("d v v", value("{a:u} - {b:u}", "u")),
+    "add.INT | add{.rn}.FLOAT": Row("d v v", value("{a:u} + {b:u}", "u")),
+    "add.PACKED": Row("d v v", value("ops.packed(np.add, {a:u32}, {b:u32}, {op[1]!r})", "u32")),
+    "sub.INT | sub{.rn}.FLOAT": Row("d v v", value("{a:u} - {b:u}", "u")),
     "mul.lo.INT | mul{.rn}.FLOAT": Row("d v v", value("{a:u} * {b:u}", "u")),
-    "mul.hi.(u32|s32|u64|s64)": Row("d v v", value("ops.multiply_high({a}, {b})")),
+    "mul.hi.INT": Row("d v v", value("ops.multiply_high({a}, {b})")),
     "mul.wide.NARROW": Row("d v v", value("{a:widened} * {b:widened}", "wide")),
     "mad.lo.INT": Row("d v v v", value("{a:u} * {b:u} + {c:u}", "u")),
     "mad.wide.NARROW": Row("d v v v", value("{a:widened} * {b:widened} + {c:wide}", "wide")),
@@ -135,7 +138,8 @@ ISA = {
     "div.INT": Row("d v v", value("ops.divide({a}, {b})")),
     "div.rn.f32": Row("d v v", value("{a} / {b}")),
     "rem.INT": Row("d v v", value("ops.remainder({a}, {b})")),
-    "(min|max).INT | (min|max).PACKED | (min|max).NaN.f32": Row("d v v", value("np.{op[0]}imum({a}, {b})")),
+    "(min|max).INT | (min|max).NaN.f32": Row("d v v", value("np.{op[0]}imum({a}, {b})")),
+    "(min|max).PACKED": Row("d v v", value("ops.packed(np.{op[0]}imum, {a:u32}, {b:u32}, {op[1]!r})", "u32")),
     "(min|max).FLOAT": Row("d v v", value("np.f{op[0]}({a}, {b})")),
     "neg.(s16|s32|s64|FLOAT)": Row("d v", value("-{a}")),
     "abs.(s16|s32|s64|FLOAT)": Row("d v", value("np.abs({a})")),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from . import arithmetic as ops
+from .errors import UnsupportedInstruction
 from .parser import Address, Float, Imm, Instruction, Kernel, Reg, unsupported, width_of
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def dtype_of(kind: str) -> str:
 
 class Writer:
     """Writes `out`, the lines of the block at hand. `ins` is its current instruction, `mask` that one's active lanes:
-    an expression, "None" for all. `number` gives registers their indices; those in `lazy` may hold a `Word` instead of
+    an expression, "None" for all; `relaxed` says whether it takes registers wider than its type. `number` gives registers their indices; those in `lazy` may hold a `Word` instead of
     an array. `fusion` joins mma into runs; without one every instruction stands alone.
     """
 
@@ -41,7 +42,7 @@ class Writer:
                       "i1": np.int8, "f8": np.float64}  # fmt: skip
         self.constants: dict[tuple, str] = {}  # what an array holds -> its name
         self.ins: Instruction
-        self.mask = "None"
+        self.mask, self.relaxed = "None", False
         self.start(None)
 
     def start(self, fusion: "MmaFusion | None") -> None:
@@ -114,6 +115,7 @@ class Writer:
             if operand.name in self.lazy:
                 text = f"bits({text})"
             if self.widths[operand.name] != bits:
+                self.check_width(operand, bits)
                 text = f"{text}.astype(u{bits // 8})"
         elif isinstance(operand, Imm):
             if dtype[0] == "f":
@@ -132,6 +134,15 @@ class Writer:
             return f"g.special({head!r}, {axis!r})" + (".astype(u8)" if bits == 64 else "")
         return text if dtype[0] == "u" else f"{text}.view({dtype})"
 
+    def check_width(self, register: Reg, bits: int) -> None:
+        """Raises unless the instruction takes a register of another width than its type's `bits`: loads, stores and
+        conversions take wider ones."""
+        width = self.widths[register.name]
+        if width < bits or not self.relaxed:
+            name = register.name.partition("@")[0]
+            raise UnsupportedInstruction(f"PTX line {self.ins.line}: {name} has {width} bits where {self.ins.opcode!r} "
+                                         f"takes {bits} (in {self.ins.text!r}).")  # fmt: skip
+
     def address(self, operand: Address, bits: int = 32) -> str:
         """An expression for an address, as wide as its register; `bits` is the width of one without."""
         if not isinstance(operand.base, Reg):
@@ -147,6 +158,8 @@ class Writer:
         if kind != "pred":
             have, letter = width_of(kind), dtype_of(kind)[0]
             want = self.widths.get(operand.name, have)
+            if want != have:
+                self.check_width(operand, have)
             if letter != "u":
                 expression = f"({expression}).view(u{have // 8})"
             if want != have and letter == "i":

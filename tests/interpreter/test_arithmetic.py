@@ -53,6 +53,51 @@ def test_integer_arithmetic_wraps_exactly(op, kind, data):
         assert z == BINARY[op](x, y, bits) & (1 << bits) - 1, (x, y)
 
 
+HALVES = "mov.b32 {%h1, %h2}, %r10; mov.b32 {%h3, %h4}, %r11; "
+
+
+@pytest.mark.parametrize("op", BINARY)
+@pytest.mark.parametrize("kind", ["s16", "u16"])
+@settings(max_examples=5, deadline=None)
+@given(a=numbers(32), b=numbers(32))
+def test_arithmetic_of_16_bits_wraps_exactly(op, kind, a, b):
+    got = elementwise(HALVES + f"{op}.{kind} %h5, %h1, %h3; cvt.u32.u16 %r20, %h5;", (a, b), np.uint32)
+    packed = op if op in ("add", "min", "max") else None
+    both = elementwise(f"{packed}.{kind}x2 %r20, %r10, %r11;", (a, b), np.uint32) if packed else got
+    for x, y, z, pair in zip(a.tolist(), b.tolist(), got.tolist(), both.tolist(), strict=True):
+        want = []
+        for shift in (0, 16):
+            low, high = (v >> shift & 0xFFFF for v in (x, y))
+            low, high = (signed(low, 16), signed(high, 16)) if kind[0] == "s" else (low, high)
+            want.append(BINARY[op](low, high, 16) & 0xFFFF)
+        assert z == want[0] and (not packed or pair == want[1] << 16 | want[0]), (x, y)
+
+
+INTEGERS = [f"{sign}{bits}" for bits in (8, 16, 32, 64) for sign in "us"]
+
+
+@pytest.mark.parametrize("to", INTEGERS)
+@settings(max_examples=8, deadline=None)
+@given(source=st.sampled_from(INTEGERS), wide=st.booleans(), x=numbers(64))
+def test_a_conversion_extends_the_source_by_its_sign_and_the_result_by_its_own(to, source, wide, x):
+    bits, given_bits = int(to[1:]), int(source[1:])
+    wide |= bits == 64
+    a, d = "%rd10" if given_bits == 64 else "%r5", "%rd20" if wide else "%r20"
+    code = f"cvt.u32.u64 %r5, %rd10; cvt.{to}.{source} {d}, {a};"
+    got = elementwise(code, (x,), np.uint64 if wide else np.uint32)
+    for value, z in zip(x.tolist(), got.tolist(), strict=True):
+        value &= (1 << given_bits) - 1
+        value = signed(value, given_bits) if source[0] == "s" else value
+        value &= (1 << bits) - 1
+        value = signed(value, bits) if to[0] == "s" else value
+        assert z == value & (1 << (64 if wide else 32)) - 1
+
+
+def test_a_rounded_number_is_extended_by_its_sign():
+    x = np.full(32, -2.5, np.float32).view(np.uint32)
+    assert (elementwise("mov.b32 %f1, %r10; cvt.rni.s32.f32 %rd20, %f1;", (x,), np.uint64) == 2**64 - 2).all()
+
+
 @pytest.mark.parametrize("op", ["shl.b", "shr.u", "shr.s"])
 @pytest.mark.parametrize("bits", [32, 64])
 @settings(max_examples=5, deadline=None)

@@ -21,7 +21,7 @@ from skinny_gemm.interpreter import codegen, flow, isa, parser
 
 PTX = """.visible .entry k(.param .u64 a, .param .u32 b)
 {{
-.reg .pred %p<9>; .reg .b32 %r<199>; .reg .b64 %rd<9>;
+.reg .pred %p<9>; .reg .b32 %r<199>; .reg .b64 %rd<199>;
 L: {line};
 ret;
 }}"""
@@ -87,13 +87,15 @@ def test_an_opcode_has_one_row(form, data):
 def test_a_row_is_what_its_emitter_does(form):
     row, accepted = isa.ISA[form], []
 
-    @settings(few, max_examples=15)
+    @settings(few, max_examples=40)
     @given(data=st.data())
     def run(data):
         op, letters = drawn(form, data)
+        line, wide = written(op, letters), data.draw(st.sets(st.integers(0, 3)))
+        line = re.sub(r"%r(\d\d)", lambda r: f"%rd{r[1]}" if int(r[1]) - 10 in wide else r[0], line)
         try:
-            program = generated(written(op, letters))
-        except interpreter.UnsupportedInstruction:  # a form beyond the row, such as two registers for v4
+            program = generated(line)
+        except interpreter.UnsupportedInstruction:  # a form beyond the row, such as two registers for v4, or a width
             return
         accepted.append(op)
         ins, flow = program.flow.kernel.instructions[0], program.flow
@@ -168,6 +170,30 @@ def test_what_does_not_fit_its_row_is_refused_by_opcode_and_line(form, data):
     for wrong in (letters + "r", letters + "f", letters[:-1] if letters[-1:] != ")" else "", other):
         if not any(isa.operands(isa.ISA[form].operands).fullmatch(w) for w in (wrong, wrong.removesuffix("r"))):
             assert_refused(written(op, wrong), op)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("mov.b32 %r1, %rd1", "%rd1 has 64 bits where 'mov.b32' takes 32"),
+        ("add.s32 %r1, %rd1, %r2", "%rd1 has 64 bits where 'add.s32' takes 32"),
+        ("add.s32 %rd1, %r1, %r2", "%rd1 has 64 bits where 'add.s32' takes 32"),
+        ("add.s64 %rd1, %r1, %rd2", "%r1 has 32 bits where 'add.s64' takes 64"),
+        ("mul.wide.u32 %r1, %r2, %r3", "%r1 has 32 bits where 'mul.wide.u32' takes 64"),
+        ("shl.b64 %rd1, %rd2, %rd3", "%rd3 has 64 bits where 'shl.b64' takes 32"),
+        ("ld.shared.b64 %r1, [%r2]", "%r1 has 32 bits where 'ld.shared.b64' takes 64"),
+        ("cvt.s64.s32 %r1, %r2", "%r1 has 32 bits where 'cvt.s64.s32' takes 64"),
+    ],
+)
+def test_a_register_is_as_wide_as_the_type_or_wider_where_memory_or_a_conversion_is_concerned(line, words):
+    with pytest.raises(interpreter.UnsupportedInstruction, match=f"PTX line {LINE}: {words}"):
+        generated(line)
+    generated("; ".join(("ld.shared.u8 %rd1, [%r2]", "st.shared.b32 [%r2], %rd1", "cvt.u32.u16 %rd1, %r1")))
+
+
+@pytest.mark.parametrize("op", ["sub.u16x2 %r1, %r2, %r3", "mul.lo.s16x2 %r1, %r2, %r3", "griddepcontrol.foo"])
+def test_a_form_that_ptx_does_not_have_is_refused(op):
+    assert_refused(op, op.split()[0])
 
 
 @settings(few, max_examples=200)

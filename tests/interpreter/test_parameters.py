@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from skinny_gemm.artifact import Parameter, arguments_of
+from skinny_gemm.interpreter import UnsupportedInstruction
 from tests.interpreter.programs import kernel, run
 
 PTX = """ld.param.b64 %rd0, [tensor]; ld.param.b32 %r1, [tensor+8]; ld.param.b64 %rd2, [tensor+16];
@@ -38,6 +39,21 @@ def test_parameters_are_grouped_by_argument():
     assert [[p.name for p in argument] for argument in arguments_of(TENSOR)] == [
         ["tensor", "size", "stride"], ["out", "m"],
     ]  # fmt: skip
+
+
+def test_a_part_of_a_parameter_is_loaded_and_extended_by_its_type():
+    body = """ld.param.b64 %rd0, [n]; ld.param.b64 %rd1, [out]; ld.param.u32 %r1, [n+4]; ld.param.u8 %r2, [n+1];
+        ld.param.s8 %r3, [n+1]; ld.param.s16 %r4, [n+2]; st.global.v4.b32 [%rd1], {%r1, %r2, %r3, %r4};"""
+    parameters = (Parameter("n", "i64"), Parameter("out", "pointer", written=True))
+    out = np.zeros(4, np.uint32)
+    run(packed(parameters, body, ".param .u64 n,\n.param .u64 out"), 0x1122334485669788, out)
+    assert out.tolist() == [0x11223344, 0x97, 0xFFFFFF97, 0xFFFF8566]
+
+
+@pytest.mark.parametrize("load", ["b32 %r1, [tensor+22]", "b64 %rd4, [tensor+20]", "b16 %h1, [out+16]"])
+def test_what_lies_across_a_parameters_end_or_its_alignment_is_refused(load):
+    with pytest.raises(UnsupportedInstruction, match=f"ld.param.{load[:3]}"):
+        run(packed(body=f"ld.param.{load}; {PTX}"), *[None] * 5)
 
 
 @pytest.mark.parametrize(
