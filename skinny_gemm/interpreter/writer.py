@@ -29,8 +29,9 @@ def dtype_of(kind: str) -> str:
 
 class Writer:
     """Writes `out`, the lines of the block at hand. `ins` is its current instruction, `mask` that one's active lanes:
-    an expression, "None" for all; `relaxed` says whether it takes registers wider than its type. `number` gives registers their indices; those in `lazy` may hold a `Word` instead of
-    an array. `fusion` joins mma into runs; without one every instruction stands alone.
+    an expression, "None" for all; `relaxed` says whether it takes registers wider than its type. `number` gives
+    registers their indices; those in `lazy` may hold a `Word` instead of an array. `fusion` joins mma into runs;
+    without one every instruction stands alone.
     """
 
     def __init__(self, kernel: Kernel, number: dict[str, int], lazy: set[str]):

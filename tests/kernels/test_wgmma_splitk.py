@@ -252,7 +252,7 @@ FOUND = (
 #: a tactic and K by the form of its K loop, and how many places each mutation has, one a turn. The last turn is of the
 #: first stage, where the sums will lie. In a cluster two warp syncs are around what arms its barrier.
 UNROLLED, ROLLED, CLUSTER = ("1,1,2,64,3,24", 512), ("1,1,1,64,2,24", 448), ("1,2,1,64,2,24", 384)
-COALESCED = ("3,1,1,64,2,32", 256)  # barriers: sums are there, have been read, and results are there
+COALESCED = ("1,1,1,64,2,32", 256)  # barriers: sums are there, have been read, and results are there
 COUNTS = {
     UNROLLED: dict(zip(MUTATIONS, (4, 4, 4, 5, 4, 4, 4, 1, 1), strict=False)),  # four turns
     ROLLED: dict.fromkeys(list(MUTATIONS)[:3], 5)
