@@ -82,7 +82,7 @@ class NamedBarrier:
         self.number = number
         self.arrived, self.count, self.opened = np.zeros((3, rows), np.int64)
 
-    def arrive(self, rows: Rows, threads: int, count: int) -> np.ndarray:
+    def arrive(self, rows: Rows, threads: Count, count: int) -> np.ndarray:
         """`threads` of the `count` expected arrive in every one of `rows`; returns in which that opens it."""
         arrived = self.arrived[rows] + threads
         waiting = self.arrived[rows] > 0

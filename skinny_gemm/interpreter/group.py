@@ -99,7 +99,7 @@ class Group(Place):
         if (offset, size) not in self.parameters:
             for (start, length), values in self.machine.parameters.items():
                 if start <= offset and offset + size <= start + length:
-                    part = values.view(DTYPES[size])[..., (offset - start) // size :][..., :1]
+                    part: Array = values.view(DTYPES[size])[..., (offset - start) // size :][..., :1]
                     self.parameters[offset, size] = ops.select(part, self.rows, None)
                     break
             else:

@@ -254,8 +254,11 @@ class Machine:
     def check_uniform(self, group: Group, block: Block, jump: np.ndarray, stay: np.ndarray) -> None:
         """Raises where lanes of one warp take a `bra.uni` and others do not."""
         assert block.branch is not None
-        if "uni" in block.branch.op and (apart := jump.any(axis=2) & stay.any(axis=2)).any():
-            raise group.error(DivergenceError, "Lanes of one warp part", block.branch.index, jump & apart[..., None])
+        if "uni" not in block.branch.op:
+            return
+        apart = jump.any(axis=2, keepdims=True) & stay.any(axis=2, keepdims=True)
+        if apart.any():
+            raise group.error(DivergenceError, "Lanes of one warp part", block.branch.index, jump & apart)
 
     def split(self, group: Group, chosen: np.ndarray, target: int, other: int) -> None:
         """Replaces a group by parts: the (CTA, warp) pairs in `chosen` go to block `target`, the rest to `other`."""

@@ -172,7 +172,7 @@ def bar_arrive(place: Place, index: int, number: Array, count: Array, mask: Mask
     named = [np.broadcast_to(per_warp(place, index, values, mask), here.shape) for values in (number, count)]
     for pair in np.unique(np.stack([values[here] for values in named]), axis=1).T.tolist():
         warps = here & (named[0] == pair[0]) & (named[1] == pair[1])
-        join(place, index, *pair, None if warps.all() else warps)
+        join(place, index, pair[0], pair[1], None if warps.all() else warps)
 
 
 def per_warp(place: Place, index: int, values: Array, mask: Mask = None) -> Array:
@@ -247,7 +247,7 @@ def _bar(group: "Group", ins: Instruction) -> Array:
     if group.opened is None:
         group.opened = barrier.opened[group.slice].copy()
         group.waiting = ins, barrier, None
-        join(group, ins.index, number, *(counts or [group.machine.context.warps * WARP]))
+        join(group, ins.index, number, counts[0] if counts else group.machine.context.warps * WARP)
     ready = barrier.opened[group.slice] > group.opened
     if ready.all():
         group.events.acquired(group, barrier)
