@@ -5,6 +5,7 @@ own. Sums of units, then of CTAs, are added in order, so results are bitwise rep
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -115,6 +116,23 @@ class Balanced(ABC):
             cute.arch.cluster_arrive_relaxed()  # waited for where the first sum is sent, behind everything else
         biases = self.load_biases(bias, at)  # like weights they do not depend on the preceding kernel
         self.reduce(self.multiply(weight, x, m, at), biases, out, m, at)
+
+    @abstractmethod
+    def copies(self, turn: int, rows: int) -> Iterator[tuple]:
+        """Of each copy: rows from the first one's, the last row that the unit copies then, (to, from) offsets."""
+
+    def copy_weights(self, turn: int, first: tuple, policy, at: Place) -> None:
+        """Issues a thread's copies of the weights of `turn`, `first` being its first: none of rows past the tile."""
+        first_row, target, source = first
+        for row, last, offsets in self.copies(turn, self.rows):
+            inside = None if last < self.n // self.tactic.row_tiles else first_row + row < at.height
+            ptx.cp_async_evict_first(target, source, policy, inside, offsets)
+
+    def copy_x(self, turn: int, first: tuple, m) -> None:
+        """Issues a thread's copies of the x of `turn`; past M nothing is read."""
+        first_row, target, source = first
+        for row, _, offsets in self.copies(turn, self.tactic.token_tile):
+            ptx.cp_async(target, source, first_row + row < m, offsets)
 
     def wait_for_preceding(self) -> None:
         """Where each thread has asked for its first weights: it reads x next."""

@@ -115,19 +115,6 @@ class BalancedSplitK(Balanced):
         source = matrix.toint() + Int64(first_row + row) * self.row_bytes + Int64(column) * ELEMENT_BYTES
         return row, at.ring + layout.stage_offset(stage_row + row, chunk, t.k_chunk), source
 
-    def copy_weights(self, turn: int, first: tuple, policy, at: Place) -> None:
-        """Issues a lane's copies of the weights of `turn`; none of rows past the tile."""
-        lane_row, target, source = first
-        for row, last, offsets in self.copies(turn, self.rows):
-            inside = None if last < self.n // self.tactic.row_tiles else lane_row + row < at.height
-            ptx.cp_async_evict_first(target, source, policy, inside, offsets)
-
-    def copy_x(self, turn: int, first: tuple, m) -> None:
-        """Issues a lane's copies of the x of `turn`; past M nothing is read."""
-        lane_row, target, source = first
-        for row, _, offsets in self.copies(turn, self.tactic.token_tile):
-            ptx.cp_async(target, source, lane_row + row < m, offsets)
-
     def copies(self, turn: int, rows: int) -> Iterator[tuple]:
         """Of each copy: rows from the first one's, the last row that the warp copies then, (to, from) offsets."""
         t = self.tactic

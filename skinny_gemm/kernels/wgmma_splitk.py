@@ -128,19 +128,6 @@ class WgmmaSplitK(Balanced):
         source = matrix.toint() + Int64(first_row + row) * self.row_bytes + Int64(column) * ELEMENT_BYTES
         return row, at.ring + atom_row * layout.ATOM_ROW_BYTES + layout.atom_offset(row, chunk), source
 
-    def copy_weights(self, turn: int, first: tuple, policy, at: Place) -> None:
-        """Issues a thread's copies of the weights of `turn`; none of rows past the tile."""
-        thread_row, target, source = first
-        for row, last, offsets in self.copies(turn, self.rows):
-            inside = None if last < self.n // self.tactic.row_tiles else thread_row + row < at.height
-            ptx.cp_async_evict_first(target, source, policy, inside, offsets)
-
-    def copy_x(self, turn: int, first: tuple, m) -> None:
-        """Issues a thread's copies of the x of `turn`; past M nothing is read."""
-        thread_row, target, source = first
-        for row, _, offsets in self.copies(turn, self.tactic.token_tile):
-            ptx.cp_async(target, source, thread_row + row < m, offsets)
-
     def copies(self, turn: int, rows: int) -> Iterator[tuple]:
         """Of each copy: rows from the first one's, the last row that the group copies then, (to, from) offsets."""
         t = self.tactic
