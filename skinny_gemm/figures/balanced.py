@@ -273,8 +273,8 @@ def _draw_pattern(fig: Figure, chunks: pd.DataFrame, row: int, step: int) -> Non
     panel.title("eight rows in memory")
     said = (
         "number: the chunk of its row that is there",
-        "outlined: what one wgmma takes of these rows",
-        "dots: what the thread copies, and its results",
+        "outlined: what one wgmma takes of them",
+        "dots: what the thread copies, its results",
         "hatched: never copied, or never stored",
         "number of a sum's block: its fragment",
     )

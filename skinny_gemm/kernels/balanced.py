@@ -108,7 +108,7 @@ class Balanced(ABC):
             if thread == 0:
                 cute.arch.mbarrier_init(received, 1)
                 cute.arch.mbarrier_init_fence()
-            cute.arch.sync_warp()  # orders nothing that is not: the sanitizer takes the lane's next access for a race
+            cute.arch.sync_warp()  # for racecheck, which takes the same lane's next access for a race
             if thread == 0:
                 owned = layout.slots(self.fragments, t.cluster, at.cta)
                 cute.arch.mbarrier_arrive_and_expect_tx(received, owned * (t.cluster * layout.FRAGMENT_BYTES))

@@ -114,7 +114,10 @@ def smem_regions(rows: int, token_tile: int, groups: int, k_chunk: int, stages: 
 
 
 def shared_accesses(rows: int, token_tile: int, cluster: int) -> list[Access]:
-    """Every kind of warp-wide access to shared memory but those of wgmma, which come without conflicts."""
+    """Every kind of warp-wide access to shared memory without those of wgmma and, where they are many, of results.
+
+    These are of other widths than the model of banks knows; results have no conflicts either, see `out_chunks`.
+    """
     lane = np.arange(WARP)
     threads = [warp * WARP + lane for warp in range(WARPGROUP)]
     filled = [

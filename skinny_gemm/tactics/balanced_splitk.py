@@ -1,9 +1,11 @@
 """Tactics of the balanced split-K kernel: what is legal, what it costs, and a good one by reasoning."""
 
 import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import ceil
+from typing import Any
 
 from ..device import Device
 from ..layouts import Regions, end
@@ -107,19 +109,8 @@ class BalancedSplitKTactic(Tactic):
     def why_not(self, problem: GemmProblem, device: Device) -> str | None:
         if reason := self.refusal(problem):
             return reason
-        for name, values in VALUES.items():
-            if getattr(self, name) not in values:
-                return f"{name} is {getattr(self, name)}, but must be one of {', '.join(map(str, values))}"
-        for name, most in (("row_tiles", min(problem.n, (2**31 - 1) // problem.n)), ("warps", MAX_WARPS)):
-            if not 1 <= getattr(self, name) <= most:
-                return f"{name} is {getattr(self, name)}, but must be 1 to {most}"
-        if self.cluster > device.max_cluster:
-            return f"cluster is {self.cluster}, but this device allows clusters up to {device.max_cluster}"
-        if problem.m > self.token_tile:
-            return f"token_tile is {self.token_tile}, but must be at least M = {problem.m}"
-        if problem.k % (self.k_chunk * self.warps * self.cluster):
-            parts = f"{self.warps * self.cluster} warps that take chunks of {self.k_chunk} in turn"
-            return f"warps {self.warps} and cluster {self.cluster} make {parts}, which do not divide K = {problem.k}"
+        if reason := refused_cut(self, problem, device, VALUES, ("warps", MAX_WARPS), "warps"):
+            return reason
         turns = self.turns(problem)
         if turns > MAX_TURNS:
             return f"a warp would take {turns} turns, but the unrolled K loop has at most {MAX_TURNS}: raise warps"
@@ -234,6 +225,30 @@ class BalancedSplitKTactic(Tactic):
                     }
                     found += [t for t in rings if t.stages in (deepest.get((t.x_ring, room)) for room in (False, True))]
         return found
+
+
+def refused_cut(
+    tactic: Any, problem: GemmProblem, device: Device, values: Mapping[str, tuple], units: tuple[str, int], kind: str
+) -> str | None:
+    """Why a balanced kernel cannot cut N, K and M so, in words; None if it can.
+
+    `values` are those that fields may have; `units` the field that counts a CTA's units, of a `kind`, and its limit.
+    """
+    for name, allowed in values.items():
+        if getattr(tactic, name) not in allowed:
+            return f"{name} is {getattr(tactic, name)}, but must be one of {', '.join(map(str, allowed))}"
+    for name, most in (("row_tiles", min(problem.n, (2**31 - 1) // problem.n)), units):
+        if not 1 <= getattr(tactic, name) <= most:
+            return f"{name} is {getattr(tactic, name)}, but must be 1 to {most}"
+    if tactic.cluster > device.max_cluster:
+        return f"cluster is {tactic.cluster}, but this device allows clusters up to {device.max_cluster}"
+    if problem.m > tactic.token_tile:
+        return f"token_tile is {tactic.token_tile}, but must be at least M = {problem.m}"
+    if problem.k % (tactic.k_chunk * tactic.units * tactic.cluster):
+        parts = f"{tactic.units * tactic.cluster} {kind} that take chunks of {tactic.k_chunk} in turn"
+        fields = f"{units[0]} {tactic.units} and cluster {tactic.cluster}"
+        return f"{fields} make {parts}, which do not divide K = {problem.k}"
+    return None
 
 
 @lru_cache(maxsize=64)

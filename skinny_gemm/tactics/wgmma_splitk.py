@@ -12,7 +12,7 @@ from ..layouts.balanced_splitk import highest
 from ..layouts.banks import Access
 from ..layouts.fragments import MMA_N, WGMMA_M
 from ..problem import GemmProblem
-from .balanced_splitk import CLUSTERS, TOKEN_TILES
+from .balanced_splitk import CLUSTERS, TOKEN_TILES, refused_cut
 from .balanced_time import FORMULA
 from .base import FIRST, LAST, TRIGGER_WORDS, TRIGGERS, Footprint, Tactic, occupancy, register_limit
 
@@ -22,7 +22,7 @@ K_CHUNKS = (64, 128)
 MAX_GROUPS = 4
 MAX_ROWS = 256  #: of a tile: N of one wgmma
 MAX_STAGES = 12
-MAX_TURNS = 128  #: of a group: the K loop is unrolled
+MAX_TURNS = 128  #: of a group; those of its first and last rings are unrolled, up to three rings all
 OTHER_REGISTERS = 40  #: of a thread besides its sums
 IDLE_SMS = 16  #: that make a difference: clusters of 4 and 8 leave 12
 LEAST_ROWS = 32  #: of a tile that the heuristic is content with
@@ -97,22 +97,11 @@ class WgmmaSplitKTactic(Tactic):
             return reason
         if reason := self.lacking(device):
             return reason
-        for name, values in VALUES.items():
-            if getattr(self, name) not in values:
-                return f"{name} is {getattr(self, name)}, but must be one of {', '.join(map(str, values))}"
-        for name, most in (("row_tiles", min(problem.n, (2**31 - 1) // problem.n)), ("groups", MAX_GROUPS)):
-            if not 1 <= getattr(self, name) <= most:
-                return f"{name} is {getattr(self, name)}, but must be 1 to {most}"
-        if self.cluster > device.max_cluster:
-            return f"cluster is {self.cluster}, but this device allows clusters up to {device.max_cluster}"
-        if problem.m > self.token_tile:
-            return f"token_tile is {self.token_tile}, but must be at least M = {problem.m}"
-        if problem.k % (self.k_chunk * self.groups * self.cluster):
-            parts = f"{self.groups * self.cluster} warpgroups that take chunks of {self.k_chunk} in turn"
-            return f"groups {self.groups} and cluster {self.cluster} make {parts}, which do not divide K = {problem.k}"
+        if reason := refused_cut(self, problem, device, VALUES, ("groups", MAX_GROUPS), "warpgroups"):
+            return reason
         turns, rows = self.turns(problem), self.rows(problem)
         if turns > MAX_TURNS:
-            return f"a group would take {turns} turns, but the unrolled K loop has at most {MAX_TURNS}: raise groups"
+            return f"a group would take {turns} turns, but at most {MAX_TURNS} are allowed: raise groups"
         least, most = min(2, turns), min(turns, MAX_STAGES)
         if not least <= self.stages <= most:
             allowed = f"{least} to {most} for {turns} turns" if turns > 1 else "1 for 1 turn"
