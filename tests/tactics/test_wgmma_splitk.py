@@ -36,7 +36,7 @@ FITTING = "132,1,2,64,6,32"
         ("132,1,5,64,6,32", PROBLEM, "groups is 5, but must be 1 to 4"),
         ("132,1,2,64,6,24", PROBLEM, "token_tile is 24, but must be at least M = 32"),
         ("132,2,3,64,6,32", PROBLEM, "make 6 warpgroups that take chunks of 64 in turn, which do not divide K = 7168"),
-        ("132,1,1,64,6,32", GemmProblem(32, 3584, 8256), "would take 129 turns, but at most 128 are allowed: raise groups"),
+        ("132,1,1,64,6,32", GemmProblem(32, 3584, 8256), "would take 129 turns, but at most 128"),
         ("132,1,2,64,1,32", PROBLEM, "stages is 1, but must be 2 to 12 for 56 turns of a group"),
         ("132,1,2,64,13,32", PROBLEM, "stages is 13, but must be 2 to 12 for 56 turns of a group"),
         ("33,8,2,64,8,32", PROBLEM, "stages is 8, but must be 2 to 7 for 7 turns of a group"),
